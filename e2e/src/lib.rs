@@ -1,1 +1,24 @@
-//! .
+//! The kit: real upstream programs on one machine, under the tests, the demo and CI.
+//!
+//! Nothing here stands in for Kubernetes or Kube-OVN: the programs are built from pinned Go modules
+//! ([`programs`]), started as plain child processes ([`child`]) in a folder of their own ([`rig`]) on ports of their
+//! own ([`ports`]), and stopped with their owner however that ends. [`cluster`] is the control plane, [`chart`] and
+//! [`controller`] put our charts and binaries on it, [`wait`], [`history`] and [`audit`] are how a test looks at it.
+//! What no kubelet does here is done, and named, in [`node_actor`].
+
+pub mod apply;
+pub mod audit;
+pub mod chart;
+pub mod child;
+pub mod cluster;
+pub mod controller;
+pub mod environment;
+pub mod history;
+pub mod node_actor;
+pub mod pki;
+pub mod places;
+pub mod ports;
+pub mod programs;
+pub mod rig;
+pub mod setup;
+pub mod wait;

@@ -1,0 +1,165 @@
+//! The audit log as an oracle: who wrote what, when, how often.
+//!
+//! The API server logs each request once, when it is answered. A mark is a place in the file, so "nothing was written
+//! since" is one question: take [`Audit::mark`] before, ask it for [`Audit::writes`] after.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// The audit log from some place on.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    path: PathBuf,
+    from: u64,
+}
+
+/// One answered request.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// `create`, `update`, `patch`, `delete`, `deletecollection`, `get`, `list`, `watch`.
+    pub verb: String,
+    /// Who asked.
+    pub user: User,
+    /// In whose name, if in another's.
+    pub impersonated_user: Option<User>,
+    /// The program that asked.
+    #[serde(default)]
+    pub user_agent: String,
+    /// With the query, where the field manager stands.
+    #[serde(rename = "requestURI")]
+    pub request_uri: String,
+    /// What it was about; absent for requests that are about no resource.
+    pub object_ref: Option<Reference>,
+    /// What was answered.
+    pub response_status: Option<Answer>,
+    /// When it came, RFC 3339 with microseconds: sorts as text.
+    pub request_received_timestamp: String,
+    /// When it was answered.
+    pub stage_timestamp: String,
+    stage: String,
+}
+
+/// A user of the API.
+#[derive(Debug, Clone, Deserialize)]
+pub struct User {
+    /// As RBAC knows it.
+    #[serde(default)]
+    pub username: String,
+}
+
+/// What a request was about.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Reference {
+    /// Plural, lower case.
+    pub resource: String,
+    /// `status`, `finalizers`, `token`, or empty.
+    pub subresource: String,
+    /// Empty for cluster scope.
+    pub namespace: String,
+    /// Empty where the server makes the name.
+    pub name: String,
+    /// Empty for the core group.
+    pub api_group: String,
+}
+
+/// An answer's status.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Answer {
+    /// The HTTP code.
+    pub code: u16,
+}
+
+impl Entry {
+    /// In whose name the request was made.
+    pub fn username(&self) -> &str {
+        &self.impersonated_user.as_ref().unwrap_or(&self.user).username
+    }
+
+    /// What it was about; all empty if it was about nothing.
+    pub fn reference(&self) -> Reference {
+        self.object_ref.clone().unwrap_or_default()
+    }
+
+    /// The HTTP code; 0 if none was given.
+    pub fn code(&self) -> u16 {
+        self.response_status.as_ref().map_or(0, |answer| answer.code)
+    }
+
+    /// Whether it could have changed something.
+    pub fn is_write(&self) -> bool {
+        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
+    }
+
+    /// Whether the user is this ServiceAccount.
+    pub fn is_by(&self, namespace: &str, service_account: &str) -> bool {
+        self.username() == format!("system:serviceaccount:{namespace}:{service_account}")
+    }
+
+    /// One line: time, who, verb, what, code.
+    pub fn line(&self) -> String {
+        let about = self.reference();
+        let sub =
+            if about.subresource.is_empty() { String::new() } else { format!("/{}", about.subresource) };
+        format!(
+            "{} {} {} {}.{}{sub} {}/{} → {}",
+            self.request_received_timestamp,
+            self.username(),
+            self.verb,
+            about.resource,
+            about.api_group,
+            about.namespace,
+            about.name,
+            self.code(),
+        )
+    }
+}
+
+impl Audit {
+    /// All of the log at this path.
+    pub fn of(path: PathBuf) -> Self {
+        Self { path, from: 0 }
+    }
+
+    /// The log from its present end on.
+    pub fn mark(&self) -> Result<Self> {
+        let from = std::fs::metadata(&self.path).context("the audit log")?.len();
+        Ok(Self { path: self.path.clone(), from })
+    }
+
+    /// Every answered request since the mark. A long-running one (watch) counts when it ends.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut file = File::open(&self.path).context("the audit log")?;
+        file.seek(SeekFrom::Start(self.from))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        // The last line may be half written.
+        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut entries = Vec::new();
+        for line in complete.lines() {
+            let entry: Entry = serde_json::from_str(line).with_context(|| format!("audit line {line}"))?;
+            if entry.stage == "ResponseComplete" {
+                entries.push(entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The writes since the mark that were not dry runs.
+    pub fn writes(&self) -> Result<Vec<Entry>> {
+        let entries = self.entries()?.into_iter();
+        Ok(entries.filter(|e| e.is_write() && !e.request_uri.contains("dryRun=")).collect())
+    }
+
+    /// The writes of one ServiceAccount since the mark.
+    pub fn writes_by(&self, namespace: &str, service_account: &str) -> Result<Vec<Entry>> {
+        Ok(self.writes()?.into_iter().filter(|entry| entry.is_by(namespace, service_account)).collect())
+    }
+}

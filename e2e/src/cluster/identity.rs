@@ -1,0 +1,83 @@
+//! Kubeconfigs: the administrator's, a person's, a ServiceAccount's.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{
+    Api, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use super::Cluster;
+use crate::pki::Identity;
+
+/// Longer than any test and any evening with the demo.
+const TOKEN_LIVES: i64 = 24 * 60 * 60;
+
+/// Reads a kubeconfig the way every client does.
+pub(super) async fn config(kubeconfig: &Path) -> Result<Config> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+}
+
+/// Writes a kubeconfig of a client certificate.
+pub(super) fn write_certificate(
+    path: &Path,
+    url: &str,
+    authority: &Path,
+    identity: (&Path, &Path),
+) -> Result<()> {
+    write(path, url, authority, &json!({"client-certificate": identity.0, "client-key": identity.1}))
+}
+
+pub(super) fn user_kubeconfig(cluster: &Cluster, user: &str, group: &str) -> Result<PathBuf> {
+    let identity: Identity = cluster.authority.client(user, group)?;
+    let name = format!("user-{}", user.replace([':', '/'], "-"));
+    let (certificate, key) = identity.write(&cluster.folder, &name)?;
+    let path = cluster.folder.join(format!("{name}.kubeconfig"));
+    write_certificate(&path, &cluster.url(), &cluster.folder.join("ca.crt"), (&certificate, &key))?;
+    Ok(path)
+}
+
+pub(super) async fn service_account_kubeconfig(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<PathBuf> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client().await?, namespace);
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(TOKEN_LIVES), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(name, &PostParams::default(), &request)
+        .await
+        .with_context(|| format!("token of ServiceAccount {namespace}/{name}"))?;
+    let token = answer.status.context("a TokenRequest was answered without a token")?.token;
+    let path = cluster.folder.join(format!("serviceaccount-{namespace}-{name}.kubeconfig"));
+    write(&path, &cluster.url(), &cluster.folder.join("ca.crt"), &json!({"token": token}))?;
+    Ok(path)
+}
+
+fn write(path: &Path, url: &str, authority: &Path, user: &Value) -> Result<()> {
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "kit",
+        "clusters": [{"name": "kit", "cluster": {"server": url, "certificate-authority": authority}}],
+        "users": [{"name": "kit", "user": user}],
+        "contexts": [{"name": "kit", "context": {"cluster": "kit", "user": "kit"}}],
+    });
+    // JSON is YAML.
+    fs::write(path, serde_json::to_string_pretty(&kubeconfig)?)
+        .with_context(|| format!("write {}", path.display()))
+}
