@@ -21,7 +21,12 @@ use crate::{
 };
 
 /// Everything at Metadata level, once per request: the log is the oracle, not a history of bodies.
-const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: Metadata}]}\n";
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules: [{level: Metadata}]
+";
 
 /// The hosts that the API server's certificate is good for.
 const HOSTS: [&str; 5] = [
@@ -141,6 +146,8 @@ fn apiserver(cluster: &str, folder: &Path, port: &Port, etcd: &Port, options: &O
         .args([
             flag("etcd-servers", format!("http://{}", etcd.address())),
             flag("bind-address", "127.0.0.1"),
+            flag("advertise-address", "127.0.0.1"),
+            flag("external-hostname", "localhost"),
             flag("secure-port", port.number()),
             flag("cert-dir", file("apiserver-certs")),
             flag("tls-cert-file", file("apiserver.crt")),

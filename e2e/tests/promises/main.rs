@@ -1,0 +1,5 @@
+//! The promises of the product, one module each, in one binary: it links once.
+//!
+//! They run against real upstreams; `cargo e2e` builds those first. Exhaustive tests are ignored unless `--full`.
+
+mod control_plane;
