@@ -1,7 +1,7 @@
 {{/*
 One entry of providerNetworks, checked and complete: everything that Kube-OVN would fill in or rewrite is computed
-here, so that the templates only print. Out, as JSON: cidr, gateway, protocol, excludeIps, drops (what may not
-enter from the segment, as OVN matches), networks.
+here, so that the templates only print. Out, as JSON: networks; v4 and gateway (of the Subnet); cidr and gateways (as
+the platform file writes them); excludeIps; drops (what may not enter from the segment, as OVN matches).
 */}}
 {{- define "entry" -}}
 {{- $at := printf "providerNetworks[%s]" .name -}}
@@ -10,62 +10,55 @@ enter from the segment, as OVN matches), networks.
 {{- if and .nodeSelector .excludeNodes }}{{ fail (printf "%s: set nodeSelector or excludeNodes, not both" $at) }}{{ end -}}
 {{- $networks := (include "pair" (dict "of" "network" "text" .cidr "at" (printf "%s.cidr" $at)) | fromJson).items -}}
 {{- $gateways := (include "pair" (dict "of" "address" "text" .gateway "at" (printf "%s.gateway" $at)) | fromJson).items -}}
-{{- if ne (len $networks) (len $gateways) }}{{ fail (printf "%s: cidr %s wants one gateway for each network, not %s" $at .cidr .gateway) }}{{ end -}}
-{{- $texts := list -}}
-{{- $hops := list -}}
-{{- $drops := list -}}
+{{- $v4 := first $networks -}}
+{{- $gateway := first $gateways -}}
+{{- if ne (int $v4.family) 4 }}{{ fail (printf "%s: cidr %s has no IPv4 network; Kube-OVN 1.16 attaches a VPC only over IPv4" $at .cidr) }}{{ end -}}
+{{- if ne (int $gateway.family) 4 }}{{ fail (printf "%s: gateway %s names no IPv4 address" $at .gateway) }}{{ end -}}
+{{- range $router := $gateways -}}
+  {{- $inside := false -}}
+  {{- range $networks }}{{ if and (eq (int .family) (int $router.family)) (hasPrefix .prefix $router.bits) }}{{ $inside = true }}{{ end }}{{ end -}}
+  {{- if not $inside }}{{ fail (printf "%s: gateway %s is not in %s" $at $router.text $.cidr) }}{{ end -}}
+{{- end -}}
+{{- $host := trimPrefix $v4.prefix $gateway.bits -}}
+{{- if not (and (contains "0" $host) (contains "1" $host)) }}{{ fail (printf "%s: gateway %s is the first or last address of %s" $at $gateway.text $v4.text) }}{{ end -}}
+{{- $cidr := list -}}
+{{- range $networks }}{{ $cidr = append $cidr .text }}{{ end -}}
+{{- $routers := list -}}
+{{- range $gateways }}{{ $routers = append $routers .text }}{{ end -}}
 {{- $inport := printf "inport == \"localnet.%s\"" .name -}}
-{{- range $i, $network := $networks -}}
-  {{- $gateway := index $gateways $i -}}
-  {{- $host := trimPrefix $network.prefix $gateway.bits -}}
-  {{- if or (ne (int $network.family) (int $gateway.family)) (not (hasPrefix $network.prefix $gateway.bits)) }}{{ fail (printf "%s: gateway %s is not in %s" $at $gateway.text $network.text) }}{{ end -}}
-  {{- if not (and (contains "0" $host) (contains "1" $host)) }}{{ fail (printf "%s: gateway %s is the first or last address of %s" $at $gateway.text $network.text) }}{{ end -}}
-  {{- $texts = append $texts $network.text -}}
-  {{- $hops = append $hops $gateway.text -}}
-  {{- $match := printf "%s && ip4 && ip4.dst != %s" $inport $network.text -}}
-  {{- /* Neighbour discovery needs link-local unicast and multicast. */ -}}
-  {{- if eq (int $network.family) 6 }}{{ $match = printf "%s && ip6 && ip6.dst != {%s, fe80::/10, ff02::/16}" $inport $network.text }}{{ end -}}
-  {{- $drops = append $drops $match -}}
-{{- end -}}
-{{- $protocol := "Dual" -}}
-{{- if eq (len $networks) 1 -}}
-  {{- $v4 := eq (int (first $networks).family) 4 -}}
-  {{- $protocol = ternary "IPv4" "IPv6" $v4 -}}
-  {{- /* The other family has no address here, yet a VPC may use it inside, and its router would let it in. */ -}}
-  {{- $drops = append $drops (printf "%s && %s" $inport (ternary "ip6" "ip4" $v4)) -}}
-{{- end -}}
-{{- $excluded := include "entry.excluded" (dict "entry" . "at" (printf "%s.excludeAddresses" $at) "networks" $networks "gateways" $gateways) | fromJsonArray -}}
-{{- dict "cidr" (join "," $texts) "gateway" (join "," $hops) "protocol" $protocol "excludeIps" $excluded "drops" $drops "networks" $networks | toJson -}}
+{{- /* Neighbour discovery lives on link-local unicast and multicast. */ -}}
+{{- $v6 := join ", " (concat (rest $cidr) (list "fe80::/10" "ff02::/16")) -}}
+{{- $drops := list (printf "%s && ip4 && ip4.dst != %s" $inport $v4.text) (printf "%s && ip6 && ip6.dst != {%s}" $inport $v6) -}}
+{{- $excluded := include "entry.excluded" (dict "excludeAddresses" .excludeAddresses "at" (printf "%s.excludeAddresses" $at) "network" $v4 "gateway" $gateway) | fromJsonArray -}}
+{{- dict "networks" $networks "v4" $v4.text "gateway" $gateway.text "cidr" (join "," $cidr) "gateways" (join "," $routers) "excludeIps" $excluded "drops" $drops | toJson -}}
 {{- end }}
 
-{{/* Kube-OVN's own order and form: single addresses and a..b, the gateways among them, nothing twice, sorted as text. */}}
+{{/* Kube-OVN's own order and form: single addresses and a..b, the gateway among them, nothing twice, sorted as text. */}}
 {{- define "entry.excluded" -}}
 {{- $at := .at -}}
-{{- $networks := .networks -}}
+{{- $network := .network -}}
 {{- $ranges := list -}}
-{{- range .entry.excludeAddresses -}}
+{{- range .excludeAddresses -}}
   {{- $text := . -}}
   {{- $ends := list -}}
   {{- range splitList ".." $text }}{{ $ends = append $ends (include "address" (dict "text" . "at" $at) | fromJson) }}{{ end -}}
   {{- $from := first $ends -}}
   {{- $to := last $ends -}}
-  {{- if or (gt (len $ends) 2) (ne (int $from.family) (int $to.family)) (gt $from.bits $to.bits) }}{{ fail (printf "%s: %q is neither an address nor a range a..b" $at $text) }}{{ end -}}
-  {{- $inside := false -}}
-  {{- range $networks }}{{ if and (eq (int .family) (int $from.family)) (hasPrefix .prefix $from.bits) (hasPrefix .prefix $to.bits) }}{{ $inside = true }}{{ end }}{{ end -}}
-  {{- if not $inside }}{{ fail (printf "%s: %q is not in %s" $at $text $.entry.cidr) }}{{ end -}}
+  {{- if or (gt (len $ends) 2) (gt $from.bits $to.bits) }}{{ fail (printf "%s: %q is neither an address nor a range a..b" $at $text) }}{{ end -}}
+  {{- if not (and (hasPrefix $network.prefix $from.bits) (hasPrefix $network.prefix $to.bits)) }}{{ fail (printf "%s: %q is not in %s" $at $text $network.text) }}{{ end -}}
   {{- $written := ternary $from.text (printf "%s..%s" $from.text $to.text) (eq $from.bits $to.bits) -}}
   {{- range $ranges -}}
-    {{- if and (eq (int .family) (int $from.family)) (le $from.bits .to) (le .from $to.bits) }}{{ fail (printf "%s: %s and %s overlap; write them as one range" $at .text $written) }}{{ end -}}
+    {{- if and (le $from.bits .to) (le .from $to.bits) }}{{ fail (printf "%s: %s and %s overlap; write them as one range" $at .text $written) }}{{ end -}}
   {{- end -}}
-  {{- $ranges = append $ranges (dict "family" $from.family "from" $from.bits "to" $to.bits "text" $written) -}}
+  {{- $ranges = append $ranges (dict "from" $from.bits "to" $to.bits "text" $written) -}}
 {{- end -}}
-{{- range $gateway := .gateways -}}
-  {{- $covered := false -}}
-  {{- range $ranges }}{{ if and (eq (int .family) (int $gateway.family)) (le .from $gateway.bits) (le $gateway.bits .to) }}{{ $covered = true }}{{ end }}{{ end -}}
-  {{- if not $covered }}{{ $ranges = append $ranges (dict "family" $gateway.family "from" $gateway.bits "to" $gateway.bits "text" $gateway.text) }}{{ end -}}
-{{- end -}}
+{{- $covered := false -}}
 {{- $written := list -}}
-{{- range $ranges }}{{ $written = append $written .text }}{{ end -}}
+{{- range $ranges -}}
+  {{- $written = append $written .text -}}
+  {{- if and (le .from $.gateway.bits) (le $.gateway.bits .to) }}{{ $covered = true }}{{ end -}}
+{{- end -}}
+{{- if not $covered }}{{ $written = append $written .gateway.text }}{{ end -}}
 {{- sortAlpha $written | toJson -}}
 {{- end }}
 
