@@ -1,0 +1,3 @@
+use kube::api::{Api, PostParams};
+
+use super::*;

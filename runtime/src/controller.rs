@@ -1,0 +1,276 @@
+//! When a reconcile runs: the only caller of `Controller::run`, and the loop for what is not per object.
+//!
+//! kube's default error handling drops errors; here each is logged, counted, told as an Event when it is news, and
+//! retried after a delay that grows per object. Concurrency is always bounded, a panic in one reconcile is an error of
+//! that object and of no other, and on stop the reconciles under way have [`DRAIN`] to end.
+
+use std::{
+    panic::AssertUnwindSafe,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, Stream, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use kube::{
+    ResourceExt,
+    runtime::{
+        Controller,
+        controller::{self, Action},
+        events::EventType,
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backoff::{Attempts, exponential},
+    error::{Error, Result},
+    event::Events,
+    metrics::Metrics,
+    process::Process,
+    watched::{Watchable, Watched},
+};
+
+/// How long reconciles under way may take after the process was asked to stop.
+pub const DRAIN: Duration = Duration::from_millis(1500);
+/// Triggers of [`repeat`] within this time are one.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// The longest delay of [`repeat`] after failures: it has no other trigger that is per object.
+const LONGEST_REPEAT: Duration = Duration::from_secs(30);
+
+/// What [`drive`] drives.
+pub struct Drive<K: Watchable> {
+    name: &'static str,
+    primary: Watched<K>,
+    triggers: Vec<BoxStream<'static, ObjectRef<K>>>,
+    everything: Vec<BoxStream<'static, ()>>,
+    concurrency: u16,
+}
+
+impl<K: Watchable> Drive<K> {
+    /// Reconciles the objects of `primary` when they change; `name` is the label in metrics and logs.
+    pub fn new(name: &'static str, primary: &Watched<K>) -> Self {
+        Self { name, primary: primary.clone(), triggers: Vec::new(), everything: Vec::new(), concurrency: 4 }
+    }
+
+    /// Reconciles also each object named by `trigger`.
+    #[must_use]
+    pub fn on(mut self, trigger: impl Stream<Item = ObjectRef<K>> + Send + 'static) -> Self {
+        self.triggers.push(trigger.boxed());
+        self
+    }
+
+    /// Reconciles all objects whenever `trigger` has an item.
+    #[must_use]
+    pub fn everything_on(mut self, trigger: impl Stream<Item = ()> + Send + 'static) -> Self {
+        self.everything.push(trigger.boxed());
+        self
+    }
+
+    /// At most so many reconciles at a time (default 4); one object is never reconciled twice at a time.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: u16) -> Self {
+        self.concurrency = concurrency.max(1);
+        self
+    }
+}
+
+/// Runs `reconcile` for every object of the primary kind whenever it may be needed, until the process stops.
+pub async fn drive<K, Ctx, F, Fut>(process: &Process, drive: Drive<K>, context: Arc<Ctx>, reconcile: F)
+where
+    K: Watchable,
+    Ctx: Send + Sync + 'static,
+    F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action>> + Send + 'static,
+{
+    let name = drive.name;
+    let pass = Arc::new(Pass::new(name, process));
+    let own = drive.primary.changes().map(|object| ObjectRef::from_obj(&*object));
+    let mut controller =
+        Controller::for_stream(stream::pending::<Result<K, watcher::Error>>(), drive.primary.store())
+            .reconcile_on(own)
+            .with_config(controller::Config::default().concurrency(drive.concurrency))
+            .graceful_shutdown_on(process.stop.clone().cancelled_owned());
+    for trigger in drive.triggers {
+        controller = controller.reconcile_on(trigger);
+    }
+    for trigger in drive.everything {
+        controller = controller.reconcile_all_on(trigger);
+    }
+    let reconcile = Arc::new(reconcile);
+    let guarded = move |object: Arc<K>, context: Arc<Ctx>| {
+        let (pass, reconcile) = (pass.clone(), reconcile.clone());
+        async move { pass.run(object.clone(), reconcile(object, context)).await }
+    };
+    let results = controller.run(guarded, |_, failed: &Failed, _| Action::requeue(failed.delay), context);
+    drain(name, results, process.stop.clone()).await;
+}
+
+/// Runs `work` at the start, after every item of `triggers` and at least every `interval`, until the process stops.
+///
+/// For work on the whole world (an orphan sweep, labels of nodes). Triggers that come close together are one; after a
+/// failure it waits 1 s, 2 s … 30 s.
+pub async fn repeat<W>(
+    process: &Process,
+    name: &'static str,
+    triggers: impl Stream<Item = ()> + Send,
+    interval: Duration,
+    mut work: W,
+) where
+    W: AsyncFnMut() -> Result<()>,
+{
+    let mut triggers = pin!(triggers.chain(stream::pending()));
+    let mut failures = 0;
+    while !process.stop.is_cancelled() {
+        let started = Instant::now();
+        let outcome = tokio::select! {
+            biased;
+            outcome = AssertUnwindSafe(work()).catch_unwind() => outcome.unwrap_or_else(|_| Err(panicked())),
+            () = overdue(&process.stop) => return tracing::warn!(controller = name, "abandoned on stop"),
+        };
+        let class = outcome.as_ref().map_or_else(Error::class, |()| "ok");
+        process.metrics.reconciled(name, class, started.elapsed());
+        let pause = match outcome {
+            Ok(()) => {
+                failures = 0;
+                tokio::select! {
+                    () = process.stop.cancelled() => return,
+                    () = tokio::time::sleep(interval) => {}
+                    _ = triggers.next() => {}
+                }
+                DEBOUNCE
+            }
+            Err(error) => {
+                failures += 1;
+                let delay = exponential(failures, crate::backoff::FIRST, LONGEST_REPEAT);
+                tracing::warn!(controller = name, %error, delay = delay.as_secs(), "failed; trying again");
+                delay
+            }
+        };
+        tokio::select! {
+            () = process.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        while triggers.next().now_or_never().flatten().is_some() {}
+    }
+}
+
+/// A failed reconcile on its way through the controller: only the delay matters there.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+struct Failed {
+    error: Error,
+    delay: Duration,
+}
+
+/// What surrounds each reconcile of one controller.
+struct Pass {
+    name: &'static str,
+    metrics: Metrics,
+    events: Events,
+    attempts: Mutex<Attempts<String>>,
+}
+
+impl Pass {
+    fn new(name: &'static str, process: &Process) -> Self {
+        Self {
+            name,
+            metrics: process.metrics.clone(),
+            events: process.events.clone(),
+            attempts: Mutex::default(),
+        }
+    }
+
+    async fn run<K: Watchable>(
+        &self,
+        object: Arc<K>,
+        reconcile: impl Future<Output = Result<Action>>,
+    ) -> Result<Action, Failed> {
+        let started = Instant::now();
+        let outcome = AssertUnwindSafe(reconcile).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
+        let class = outcome.as_ref().map_or_else(Error::class, |_| "ok");
+        self.metrics.reconciled(self.name, class, started.elapsed());
+        let key = object.uid().unwrap_or_else(|| object.name_any());
+        let error = match outcome {
+            Ok(action) => {
+                if self.attempts().succeeded(&key) {
+                    tracing::info!(controller = self.name, object = %ObjectRef::from_obj(&*object), "recovered");
+                }
+                return Ok(action);
+            }
+            Err(error) => error,
+        };
+        let text = error.to_string();
+        let verdict = self.attempts().failed(key.clone(), &text, Instant::now());
+        let told = verdict.news && verdict.failures >= patience(class);
+        tracing::warn!(
+            controller = self.name,
+            object = %ObjectRef::from_obj(&*object),
+            error = text,
+            class,
+            failures = verdict.failures,
+            delay = verdict.delay.as_secs(),
+            "reconcile failed"
+        );
+        if told {
+            let regarding = object.object_ref(&K::DynamicType::default());
+            self.events.publish(&regarding, EventType::Warning, "ReconcileFailed", &text, "Reconcile").await;
+            self.attempts().told(&key, text);
+        }
+        Err(Failed { error, delay: verdict.delay })
+    }
+
+    fn attempts(&self) -> std::sync::MutexGuard<'_, Attempts<String>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// From which failure in a row on a person is told. Races and an API server that is away pass by themselves.
+fn patience(class: &str) -> u32 {
+    match class {
+        "conflict" => 4,
+        "transient" | "timeout" | "unknown" => 3,
+        _ => 1,
+    }
+}
+
+fn panicked() -> Error {
+    Error::Other(anyhow::anyhow!("a bug: the reconcile panicked (the log has the place)"))
+}
+
+/// Returns [`DRAIN`] after `stop`.
+async fn overdue(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(DRAIN).await;
+}
+
+/// Polls the controller to its end. What is under way [`DRAIN`] after the stop is dropped, as a crash would.
+async fn drain<K: Watchable>(
+    name: &'static str,
+    results: impl Stream<Item = Result<(ObjectRef<K>, Action), controller::Error<Failed, watcher::Error>>>,
+    stop: CancellationToken,
+) {
+    let mut results = pin!(results);
+    let mut overdue: BoxFuture<'_, ()> = overdue(&stop).boxed();
+    loop {
+        let result = tokio::select! {
+            biased;
+            () = &mut overdue => return tracing::warn!(controller = name, "reconciles abandoned on stop"),
+            result = results.next() => result,
+        };
+        match result {
+            None => return,
+            // Logged, counted and told where it happened.
+            Some(Ok(_) | Err(controller::Error::ReconcilerFailed(..))) => {}
+            Some(Err(error @ controller::Error::ObjectNotFound(_))) => {
+                tracing::debug!(controller = name, %error);
+            }
+            Some(Err(error)) => tracing::error!(controller = name, %error, "the controller's queue failed"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! A small API server in memory.

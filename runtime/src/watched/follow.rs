@@ -1,0 +1,279 @@
+//! The one task behind a [`Watched`]: takes the watcher's events, is the only writer of the cache and of its state.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use futures::StreamExt;
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{
+        reflector::{ObjectRef, store::Writer},
+        watcher::{self, Event, watcher},
+    },
+};
+use tokio::time::Instant;
+
+use super::{Presence, Watchable, Watched, guarded::Guarded};
+use crate::{backoff::exponential, error, metrics::Metrics};
+
+/// The longest pause after a failed list or watch: what comes back is seen soon.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The first pause.
+const FIRST: Duration = Duration::from_millis(500);
+/// After this long without a failure the next pause is the first again.
+const CALM: Duration = Duration::from_secs(30);
+
+/// The objects that did not decode.
+pub(super) struct Unreadable<K: Watchable> {
+    seen: HashMap<ObjectRef<K>, Bad>,
+    /// Those of a list that is under way.
+    listing: HashMap<ObjectRef<K>, Bad>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bad {
+    version: Option<String>,
+    text: String,
+}
+
+impl<K: Watchable> Default for Unreadable<K> {
+    fn default() -> Self {
+        Self { seen: HashMap::new(), listing: HashMap::new() }
+    }
+}
+
+impl<K: Watchable> Unreadable<K> {
+    pub(super) fn contains(&self, object: &ObjectRef<K>) -> bool {
+        self.seen.contains_key(object)
+    }
+
+    pub(super) fn list(&self) -> Vec<(ObjectRef<K>, String)> {
+        self.seen.iter().map(|(object, bad)| (object.clone(), bad.text.clone())).collect()
+    }
+}
+
+/// See the module.
+pub(super) struct Follower<K: Watchable, F> {
+    watched: Watched<K>,
+    writer: Writer<K>,
+    metrics: Metrics,
+    modify: F,
+}
+
+impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
+    pub(super) fn new(watched: Watched<K>, writer: Writer<K>, metrics: Metrics, modify: F) -> Self {
+        Self { watched, writer, metrics, modify }
+    }
+
+    /// Never returns. A watcher that met a 404 is replaced by a fresh one: it would go on from a resource version of
+    /// the CRD's former life.
+    pub(super) async fn run(mut self, api: Api<Guarded<K>>, config: watcher::Config) {
+        let mut failures = 0;
+        let mut failed = Instant::now();
+        loop {
+            let mut events = std::pin::pin!(watcher(api.clone(), config.clone()));
+            while let Some(event) = events.next().await {
+                let failure = match event {
+                    Ok(event) => {
+                        self.take(event);
+                        continue;
+                    }
+                    Err(failure) => failure,
+                };
+                failures = if failed.elapsed() > CALM { 1 } else { failures + 1 };
+                failed = Instant::now();
+                let missing = self.note(&failure);
+                tokio::time::sleep(exponential(failures, FIRST, PAUSE)).await;
+                if missing {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes note of a failure; true when it says that the kind is not served.
+    fn note(&mut self, failure: &watcher::Error) -> bool {
+        let what = self.watched.what().to_owned();
+        let (text, class, missing) = match failure {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => {
+                let missing = matches!(error, kube::Error::Api(status) if status.code == 404);
+                (error::describe(error), error::class_of(error), missing)
+            }
+            watcher::Error::WatchError(status) => {
+                let error = kube::Error::Api(status.clone());
+                (error::describe(&error), error::class_of(&error), status.code == 404)
+            }
+            watcher::Error::NoResourceVersion => (failure.to_string(), "other", false),
+        };
+        self.metrics.watch_failed(&what, class);
+        if missing {
+            self.go_missing();
+        } else if self.set_trouble(Some(text.clone())) {
+            tracing::warn!(kind = what, error = text, "watch failed; trying again");
+        }
+        missing
+    }
+
+    fn go_missing(&mut self) {
+        let what = self.watched.what().to_owned();
+        let missing = Presence::Missing(format!("the API server does not serve {what}"));
+        let changed = self.watched.0.state.send_if_modified(|state| {
+            let changed = state.presence != missing;
+            state.epoch += u64::from(state.presence == Presence::Present);
+            state.presence = missing;
+            changed
+        });
+        // Emptied after the state says so: no reader takes the emptiness for truth.
+        self.writer.apply_watcher_event(&Event::Init);
+        self.writer.apply_watcher_event(&Event::InitDone);
+        *self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Unreadable::default();
+        self.set_trouble(None);
+        self.count();
+        if changed {
+            tracing::warn!(kind = what, "the API server does not serve this kind; waiting for its CRD");
+        }
+    }
+
+    fn take(&mut self, event: Event<Guarded<K>>) {
+        match event {
+            Event::Init => {
+                self.unreadable(|unreadable| unreadable.listing.clear());
+                self.writer.apply_watcher_event(&Event::Init);
+                return;
+            }
+            Event::InitApply(object) => {
+                if let Some(object) = self.decode(object, true) {
+                    self.writer.apply_watcher_event(&Event::InitApply(object));
+                }
+                return;
+            }
+            Event::InitDone => self.listed(),
+            Event::Apply(object) => self.applied(object),
+            Event::Delete(object) => self.deleted(object),
+        }
+        self.set_trouble(None);
+        self.count();
+    }
+
+    /// The list is complete: it replaces the cache, and everybody hears of all that is in it and all that left it.
+    fn listed(&mut self) {
+        let before = self.watched.0.store.state();
+        self.unreadable(|unreadable| unreadable.seen = std::mem::take(&mut unreadable.listing));
+        self.writer.apply_watcher_event(&Event::InitDone);
+        let what = self.watched.what();
+        let arrived = self.watched.0.state.send_if_modified(|state| {
+            std::mem::replace(&mut state.presence, Presence::Present) != Presence::Present
+        });
+        if arrived {
+            tracing::info!(kind = what, objects = self.watched.0.store.len(), "listed");
+        }
+        for old in before {
+            let now = self.watched.0.store.get(&ObjectRef::from_obj(&*old));
+            if now.is_none_or(|now| now.resource_version() != old.resource_version()) {
+                self.tell(&old);
+            }
+        }
+        for object in self.watched.0.store.state() {
+            self.tell(&object);
+        }
+    }
+
+    fn applied(&mut self, object: Guarded<K>) {
+        let key = reference(&object);
+        let before = self.watched.0.store.get(&key);
+        match self.decode(object, false) {
+            Some(object) => {
+                self.unreadable(|unreadable| unreadable.seen.remove(&key));
+                self.writer.apply_watcher_event(&Event::Apply(object));
+            }
+            // What was cached is no longer true, and what is true cannot be read.
+            None => {
+                if let Some(before) = &before {
+                    self.writer.apply_watcher_event(&Event::Delete((**before).clone()));
+                }
+            }
+        }
+        let now = self.watched.0.store.get(&key);
+        for object in before.into_iter().chain(now) {
+            self.tell(&object);
+        }
+    }
+
+    fn deleted(&mut self, object: Guarded<K>) {
+        let key = reference(&object);
+        let before = self.watched.0.store.get(&key);
+        self.unreadable(|unreadable| unreadable.seen.remove(&key));
+        let last = match object.0.0 {
+            Ok(mut object) => {
+                (self.modify)(&mut object);
+                Some(Arc::new(object))
+            }
+            Err(_) => before,
+        };
+        if let Some(last) = last {
+            self.writer.apply_watcher_event(&Event::Delete((*last).clone()));
+            self.tell(&last);
+        }
+    }
+
+    /// The object, or `None` with a note of why it does not decode; logged once per version of the object.
+    fn decode(&self, object: Guarded<K>, listing: bool) -> Option<K> {
+        let key = reference(&object);
+        match object.0.0 {
+            Ok(mut object) => {
+                (self.modify)(&mut object);
+                Some(object)
+            }
+            Err(invalid) => {
+                let bad = Bad { version: invalid.metadata.resource_version, text: invalid.error };
+                let known = self.unreadable(|unreadable| {
+                    let known = unreadable.seen.get(&key) == Some(&bad);
+                    let target = if listing { &mut unreadable.listing } else { &mut unreadable.seen };
+                    target.insert(key.clone(), bad.clone());
+                    known
+                });
+                if !known {
+                    let kind = self.watched.what();
+                    tracing::warn!(kind, object = %key, error = bad.text, "object does not decode; it is set aside");
+                }
+                None
+            }
+        }
+    }
+
+    fn tell(&self, object: &Arc<K>) {
+        let mut subscribers = self.watched.0.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        subscribers.retain(|subscriber| subscriber.send(object.clone()).is_ok());
+    }
+
+    /// True when the text is another than before.
+    fn set_trouble(&self, now: Option<String>) -> bool {
+        let mut trouble = self.watched.0.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *trouble != now;
+        *trouble = now;
+        changed
+    }
+
+    fn unreadable<T>(&self, with: impl FnOnce(&mut Unreadable<K>) -> T) -> T {
+        with(&mut self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn count(&self) {
+        let invalid = self.unreadable(|unreadable| unreadable.seen.len());
+        self.metrics.watched(self.watched.what(), self.watched.0.store.len(), invalid);
+    }
+}
+
+fn reference<K: Watchable>(object: &Guarded<K>) -> ObjectRef<K> {
+    let meta = object.meta();
+    let reference = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
+    match &meta.namespace {
+        Some(namespace) => reference.within(namespace),
+        None => reference,
+    }
+}
