@@ -38,6 +38,7 @@ const HOSTS: [&str; 5] = [
 ];
 
 pub(super) async fn start(rig: &Arc<Rig>, name: &str, options: Options) -> Result<Cluster> {
+    let began = Instant::now();
     let folder = rig.subfolder(name)?;
     let ports = (0..5).map(|_| ports::take()).collect::<Result<Vec<Port>>>()?;
     let [api, etcd_client, etcd_peer, manager, scheduler] = &ports[..] else {
@@ -68,6 +69,7 @@ pub(super) async fn start(rig: &Arc<Rig>, name: &str, options: Options) -> Resul
     let scheduler =
         options.scheduler.then(|| self::scheduler(name, &folder, scheduler).start(rig)).transpose()?;
     controllers_work(&client, &controller_manager).await?;
+    eprintln!("kit: cluster {name} works after {:.1} s", began.elapsed().as_secs_f32());
     Ok(Cluster {
         name: name.to_owned(),
         scheduler,
@@ -184,6 +186,9 @@ fn controller_manager(cluster: &str, folder: &Path, port: &Port, options: &Optio
         flag("cluster-signing-cert-file", file("ca.crt")),
         flag("cluster-signing-key-file", file("ca.key")),
         flag("service-cluster-ip-range", &options.service_networks),
+        // At the default of 20 requests a second its controllers take six seconds to get their tokens.
+        flag("kube-api-qps", 1000),
+        flag("kube-api-burst", 2000),
         // Hand-made nodes have no heartbeat; their pods must not be evicted for it.
         flag("node-monitor-grace-period", "24h"),
     ])

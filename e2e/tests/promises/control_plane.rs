@@ -108,10 +108,10 @@ subjects: [{{kind: ServiceAccount, name: writer, namespace: {namespace}}}]"
         [(None, false), (Some("a"), false), (Some("b"), false), (Some("c"), false), (Some("c"), true)];
     ensure!(seen == stored, "{seen:?}");
 
-    let writes = mark.writes_by(namespace, "writer")?;
-    let verbs: Vec<&str> = writes.iter().map(|write| write.verb.as_str()).collect();
+    let written = mark.writes_by(namespace, "writer")?;
+    let verbs: Vec<&str> = written.iter().map(|entry| entry.verb.as_str()).collect();
     ensure!(verbs == ["create", "patch", "patch", "patch", "delete", "delete"], "{verbs:?}");
-    ensure!(writes.last().is_some_and(|write| write.code() == 403), "{:?}", writes.last());
+    ensure!(written.last().is_some_and(|entry| entry.code() == 403), "{:?}", written.last());
 
     environment.delete().await?;
     cluster.wait_gone::<Namespace>(None, namespace).await?;
