@@ -95,7 +95,11 @@ impl Chart {
             .arg(&self.folder)
             .args(["--namespace", &self.namespace, "--values"])
             .arg(&values);
-        let output = tokio::task::spawn_blocking(move || launch.output()).await?;
+        let output = tokio::task::spawn_blocking(move || {
+            programs::ensure_only(|group| group.folder == "helm")?;
+            launch.output()
+        })
+        .await?;
         let _ = fs::remove_file(values);
         output
     }

@@ -33,6 +33,7 @@ pub struct Launch {
     program: PathBuf,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
+    only_env: bool,
     folder: Option<PathBuf>,
 }
 
@@ -44,6 +45,7 @@ impl Launch {
             program: program.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            only_env: false,
             folder: None,
         }
     }
@@ -66,6 +68,13 @@ impl Launch {
     #[must_use]
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(key.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Hides our own environment from it, but for `PATH`.
+    #[must_use]
+    pub fn without_our_env(mut self) -> Self {
+        self.only_env = true;
         self
     }
 
@@ -119,6 +128,9 @@ impl Launch {
     fn command(&self) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "sh", "-c", ONLY_UNDER_PARENT]);
+        if self.only_env {
+            command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        }
         command.arg(process::id().to_string()).arg(&self.program).args(&self.args).envs(&self.env);
         // A group of its own: Ctrl-C reaches us alone, and we stop the children in order (or the kernel does).
         command.process_group(0);

@@ -1,82 +1,149 @@
 //! Our real binaries, run as the Deployment of their chart would run them.
 //!
-//! Environment, arguments, mounted files and the ServiceAccount are taken from the rendered chart, so a test proves chart, RBAC and
-//! binary together. What a kubelet would do is done here: tokens become a kubeconfig, ConfigMaps become files, the downward
-//! API is filled in.
+//! Environment, arguments, mounted files and the ServiceAccount are taken from the rendered chart, so a test proves
+//! chart, RBAC and binary together. What a kubelet would do is done here: the ServiceAccount's token becomes a
+//! kubeconfig, ConfigMaps become files ([`mounts`]), the downward API is filled in ([`pod`]). Probes are the test's.
 
-#![allow(clippy::unused_async)]
+mod admin;
+mod mounts;
+mod pod;
 
-use std::{path::PathBuf, time::Duration};
+use std::{process::ExitStatus, sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 
-use crate::{chart::Chart, cluster::Cluster};
+use self::{mounts::Mounts, pod::Pod};
+use crate::{
+    apply::MANAGER,
+    chart::Chart,
+    child::{Child, Launch},
+    cluster::Cluster,
+    ports::{self, Port},
+    programs,
+    rig::Rig,
+};
 
 /// One replica of one of our processes.
 #[derive(Debug)]
 pub struct Controller {
-    _todo: PathBuf,
+    namespace: String,
+    launch: Launch,
+    // Before what it uses: dropped first.
+    child: Child,
+    mounts: Mounts,
+    port: Port,
+    rig: Arc<Rig>,
 }
 
 impl Controller {
-    /// Starts replica `index` of the chart's Deployment; the chart is installed already. `package` names the binary.
-    pub async fn start(_cluster: &Cluster, _chart: &Chart, _package: &str, _index: usize) -> Result<Self> {
-        unimplemented!()
+    /// Starts replica `index` of the chart's Deployment; the chart is installed already, and `package` names both our
+    /// package and its binary.
+    pub async fn start(cluster: &Cluster, chart: &Chart, package: &str, index: usize) -> Result<Self> {
+        Self::start_with(cluster, chart, package, index, &[]).await
     }
 
-    /// Starts it again with the same identity and files after [`Controller::kill`] or [`Controller::terminate`].
-    pub async fn restart(&mut self) -> Result<()> {
-        unimplemented!()
+    /// The same with environment variables on top of the Deployment's.
+    pub async fn start_with(
+        cluster: &Cluster,
+        chart: &Chart,
+        package: &str,
+        index: usize,
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let pod = Pod::of(&chart.render().await?, chart.namespace(), index)?;
+        let rig = cluster.rig().clone();
+        let mounts = Mounts::new(&rig.subfolder(&format!("{}-{}", cluster.name(), pod.name))?, &pod);
+        mounts.sync(&cluster.client().await?, &pod.namespace).await?;
+        let kubeconfig = cluster.service_account_kubeconfig(&pod.namespace, &pod.service_account).await?;
+        let package = package.to_owned();
+        let binary = tokio::task::spawn_blocking(move || programs::own_binary(&package)).await??;
+        let port = ports::take()?;
+        let mut launch = Launch::new(format!("{}-{}", cluster.name(), pod.name), binary)
+            .without_our_env()
+            .args(pod.args.iter().map(|arg| mounts.translate(arg)));
+        for (name, value) in &pod.env {
+            launch = launch.env(name, mounts.translate(value));
+        }
+        // The pod's own address and token, which only a pod can have.
+        launch = launch.env("KMETAL_ADMIN_ADDRESS", port.address()).env("KUBECONFIG", kubeconfig);
+        for (name, value) in environment {
+            launch = launch.env(name, value);
+        }
+        let child = launch.start(&rig)?;
+        Ok(Self { namespace: pod.namespace, launch, child, mounts, port, rig })
     }
 
-    /// Waits until `/readyz` answers 200.
-    pub async fn ready(&self, _cluster: &Cluster) -> Result<()> {
-        unimplemented!()
+    /// Starts it again as the same pod, after it has ended or instead of the running one (which is killed).
+    pub fn restart(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child = self.launch.start(&self.rig)?;
+        Ok(())
+    }
+
+    /// Waits until `/readyz` answers 200; fails at once if the process ends.
+    pub async fn ready(&self, cluster: &Cluster) -> Result<()> {
+        let wait = cluster.wait_for(format!("{} is ready", self.child.name())).await?;
+        wait.until(async || {
+            if let Err(error) = self.child.must_run() {
+                return Ok(Some(Err(error)));
+            }
+            let (code, text) = self.readyz().await?;
+            anyhow::ensure!(code == 200, "/readyz says {code}: {text}");
+            Ok(Some(Ok(())))
+        })
+        .await?
     }
 
     /// What `/readyz` says now: code and text.
     pub async fn readyz(&self) -> Result<(u16, String)> {
-        unimplemented!()
+        admin::get(&self.port.address(), "/readyz").await
     }
 
     /// What `/metrics` says now.
     pub async fn metrics(&self) -> Result<String> {
-        unimplemented!()
+        Ok(admin::get(&self.port.address(), "/metrics").await?.1)
     }
 
-    /// Rewrites one key of a mounted ConfigMap in the cluster and in the files, the way a kubelet swaps them.
+    /// Changes one key of a mounted ConfigMap in the cluster, then the files ([`Controller::sync_mounts`]).
     pub async fn update_config(
         &self,
-        _cluster: &Cluster,
-        _config_map: &str,
-        _key: &str,
-        _text: &str,
+        cluster: &Cluster,
+        config_map: &str,
+        key: &str,
+        text: &str,
     ) -> Result<()> {
-        unimplemented!()
+        let maps: Api<ConfigMap> = Api::namespaced(cluster.client().await?, &self.namespace);
+        let patch = Patch::Merge(json!({"data": {key: text}}));
+        let parameters = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        maps.patch(config_map, &parameters, &patch)
+            .await
+            .with_context(|| format!("update ConfigMap {config_map}"))?;
+        self.sync_mounts(cluster).await
+    }
+
+    /// Brings the mounted files up to date with the cluster, the way a kubelet does within a minute or so.
+    pub async fn sync_mounts(&self, cluster: &Cluster) -> Result<()> {
+        self.mounts.sync(&cluster.client().await?, &self.namespace).await
     }
 
     /// SIGKILL.
-    pub fn kill(&self) -> Result<()> {
-        unimplemented!()
+    pub fn kill(&self) -> Result<ExitStatus> {
+        self.child.kill()
     }
 
-    /// SIGTERM, and SIGKILL when it takes longer; says whether it ended by itself with code 0.
-    pub async fn terminate(&self, _patience: Duration) -> Result<bool> {
-        unimplemented!()
+    /// SIGTERM, and SIGKILL when that takes longer than `patience`.
+    pub async fn terminate(&self, patience: Duration) -> Result<ExitStatus> {
+        self.child.terminate(patience).await
     }
 
-    /// SIGSTOP.
-    pub fn pause(&self) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// SIGCONT.
-    pub fn resume(&self) -> Result<()> {
-        unimplemented!()
-    }
-
-    /// Whether the process runs.
-    pub fn is_running(&self) -> bool {
-        unimplemented!()
+    /// The process: its log, whether it runs, SIGSTOP and SIGCONT.
+    pub fn child(&self) -> &Child {
+        &self.child
     }
 }

@@ -38,6 +38,8 @@ const HOSTS: [&str; 5] = [
 ];
 
 pub(super) async fn start(rig: &Arc<Rig>, name: &str, options: Options) -> Result<Cluster> {
+    let kubernetes = |group: &programs::Group| group.folder == "kubernetes";
+    tokio::task::spawn_blocking(move || programs::ensure_only(kubernetes)).await??;
     let began = Instant::now();
     let folder = rig.subfolder(name)?;
     let ports = (0..5).map(|_| ports::take()).collect::<Result<Vec<Port>>>()?;

@@ -2,4 +2,5 @@
 //!
 //! They run against real upstreams; `cargo e2e` builds those first. Exhaustive tests are ignored unless `--full`.
 
+mod charts;
 mod control_plane;
