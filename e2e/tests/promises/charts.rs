@@ -86,7 +86,11 @@ fn all() -> Result<Vec<Chart>> {
     let known: BTreeSet<&str> = charts.iter().map(|(name, _)| *name).collect();
     for folder in fs::read_dir(places::workspace().join("deploy/charts"))? {
         let folder = folder?.file_name();
-        ensure!(folder.to_str().is_some_and(|name| known.contains(name)), "no values for chart {folder:?}");
+        ensure!(
+            folder.to_str().is_some_and(|name| known.contains(name)),
+            "no values for chart {}",
+            folder.display()
+        );
     }
     Ok(charts
         .into_iter()

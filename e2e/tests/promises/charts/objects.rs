@@ -38,6 +38,7 @@ fn lost(written: &Value, read: &Value, path: &str, found: &mut Vec<String>) {
                 lost(written, read, &format!("{path}[{index}]"), found);
             }
         }
+        (Value::Number(written), Value::Number(read)) if written.as_f64() == read.as_f64() => {}
         _ if written == read => {}
         _ => found.push(format!("{path} ({written} became {read})")),
     }

@@ -44,7 +44,9 @@ fn every_rule_says_why() -> Result<()> {
             let file = file?.path();
             let text = fs::read_to_string(&file)?;
             let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
-            for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.starts_with("- apiGroups:")) {
+            for (number, line) in
+                lines.iter().enumerate().filter(|(_, line)| line.starts_with("- apiGroups:"))
+            {
                 let above = number.checked_sub(1).map_or("", |above| lines[above]);
                 ensure!(above.starts_with("# "), "{}:{}: {line}", file.display(), number + 1);
                 seen += 1;
@@ -89,7 +91,8 @@ async fn every_role_is_bound_to_the_process_and_to_nobody_else() -> Result<()> {
 #[tokio::test]
 async fn a_tenant_may_claim_and_nothing_else() -> Result<()> {
     let objects = networking(json!({})).render().await?;
-    let claims: Vec<String> = kmetal_crds::all().into_iter().map(|owned| owned.crd.spec.names.plural).collect();
+    let claims: Vec<String> =
+        kmetal_crds::all().into_iter().map(|owned| owned.crd.spec.names.plural).collect();
     let mut granted: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for role in of_kind(&objects, "ClusterRole") {
         for to in ["view", "edit", "admin"] {

@@ -45,8 +45,14 @@ async fn a_deployment_sets_exactly_what_its_process_reads() -> Result<()> {
         let container = container(&deployment)?;
         let set: BTreeSet<String> = container.env.iter().flatten().map(|env| env.name.clone()).collect();
         let known = known_settings(&deployment.name_any())?;
-        ensure!(!known.is_empty() && set == known, "the Deployment sets {set:?}, the process reads {known:?}");
-        ensure!(container.args.is_none() && container.command.is_none(), "settings are environment variables");
+        ensure!(
+            !known.is_empty() && set == known,
+            "the Deployment sets {set:?}, the process reads {known:?}"
+        );
+        ensure!(
+            container.args.is_none() && container.command.is_none(),
+            "settings are environment variables"
+        );
     }
     Ok(())
 }
@@ -89,7 +95,10 @@ async fn probes_and_scrapers_reach_the_admin_server() -> Result<()> {
         ensure!(asks(&container.liveness_probe, "/livez"), "{:?}", container.liveness_probe);
         ensure!(asks(&container.readiness_probe, "/readyz"), "{:?}", container.readiness_probe);
         let services = of_kind(&objects, "Service");
-        ensure!(services.iter().all(|s| s.data["spec"]["ports"][0]["targetPort"] == json!(name)), "{services:?}");
+        ensure!(
+            services.iter().all(|s| s.data["spec"]["ports"][0]["targetPort"] == json!(name)),
+            "{services:?}"
+        );
     }
     Ok(())
 }
@@ -116,7 +125,10 @@ async fn every_process_has_an_account_of_its_own_and_no_privilege() -> Result<()
 
 fn unprivileged(name: &str, pod: &PodSpec, container: &Container) -> Result<()> {
     let all = serde_json::to_value(pod.security_context.as_ref())?;
-    ensure!(all["runAsNonRoot"] == true && all["seccompProfile"]["type"] == "RuntimeDefault", "{name}: {all}");
+    ensure!(
+        all["runAsNonRoot"] == true && all["seccompProfile"]["type"] == "RuntimeDefault",
+        "{name}: {all}"
+    );
     let own = serde_json::to_value(container.security_context.as_ref())?;
     let closed = own["allowPrivilegeEscalation"] == false
         && own["readOnlyRootFilesystem"] == true
@@ -125,7 +137,10 @@ fn unprivileged(name: &str, pod: &PodSpec, container: &Container) -> Result<()> 
     let host = [pod.host_network, pod.host_pid, pod.host_ipc].iter().any(|host| host == &Some(true));
     ensure!(!host, "{name} is in the host's namespaces");
     let resources = serde_json::to_value(container.resources.as_ref())?;
-    ensure!(resources["requests"]["memory"].is_string() && resources["limits"]["memory"].is_string(), "{resources}");
+    ensure!(
+        resources["requests"]["memory"].is_string() && resources["limits"]["memory"].is_string(),
+        "{resources}"
+    );
     Ok(())
 }
 
@@ -137,7 +152,10 @@ async fn both_replicas_may_serve_and_a_drain_takes_one() -> Result<()> {
     let selector = serde_json::to_value(deployment.spec.as_ref().map(|spec| &spec.selector))?;
     let budgets = of_kind(&objects, "PodDisruptionBudget");
     let budget = budgets.first().context("no PodDisruptionBudget")?;
-    ensure!(budget.data["spec"]["maxUnavailable"] == 1 && budget.data["spec"]["selector"] == selector, "{budget:?}");
+    ensure!(
+        budget.data["spec"]["maxUnavailable"] == 1 && budget.data["spec"]["selector"] == selector,
+        "{budget:?}"
+    );
     // With one replica a budget would only keep a node from being drained.
     let one = networking(json!({"replicas": 1})).render().await?;
     ensure!(of_kind(&one, "PodDisruptionBudget").is_empty(), "a budget for a single replica");

@@ -39,7 +39,10 @@ async fn kmetal_networking_refuses_bad_values() -> Result<()> {
         (json!({"platform": {"protectedCIDRs": ["10.0.0.0/33"]}}), "/platform/protectedCIDRs/0"),
         (json!({"platform": {"protectedCIDRs": ["10.0.0.256/24"]}}), "/platform/protectedCIDRs/0"),
         (json!({"platform": {"protectedCIDRs": null}}), "protectedCIDRs"),
-        (json!({"platform": {"tenantControlPlanePools": "192.0.2.0/24"}}), "/platform/tenantControlPlanePools"),
+        (
+            json!({"platform": {"tenantControlPlanePools": "192.0.2.0/24"}}),
+            "/platform/tenantControlPlanePools",
+        ),
         (json!({"platform": {"subnet": {"mtu": 64}}}), "/platform/subnet/mtu"),
         (json!({"platform": {"providerNetworks": [{"name": "a"}]}}), "externalSubnet"),
         (platform_network("name", &json!("Internet")), "/platform/providerNetworks/0/name"),
