@@ -161,3 +161,25 @@ async fn both_replicas_may_serve_and_a_drain_takes_one() -> Result<()> {
     ensure!(of_kind(&one, "PodDisruptionBudget").is_empty(), "a budget for a single replica");
     Ok(())
 }
+
+#[tokio::test]
+async fn the_image_comes_from_a_mirror_by_digest_where_one_is_given() -> Result<()> {
+    let digest = format!("sha256:{}", "0f".repeat(32));
+    let version = env!("CARGO_PKG_VERSION");
+    let cases = [
+        (json!({}), format!("ghcr.io/clastix/kmetal-networking:{version}")),
+        (json!({"image": {"tag": "v9"}}), "ghcr.io/clastix/kmetal-networking:v9".to_owned()),
+        (
+            json!({"image": {"registry": "mirror.example.com:5000", "tag": "v9", "digest": digest}}),
+            format!("mirror.example.com:5000/clastix/kmetal-networking@{digest}"),
+        ),
+        (json!({"image": {"registry": ""}}), format!("clastix/kmetal-networking:{version}")),
+    ];
+    for (values, wanted) in cases {
+        let objects = networking(values).render().await?;
+        let deployment = deployments(&objects)?.pop().context("no Deployment")?;
+        let image = container(&deployment)?.image.clone();
+        ensure!(image.as_deref() == Some(&wanted), "{image:?} and not {wanted}");
+    }
+    Ok(())
+}
