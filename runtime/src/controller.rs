@@ -112,14 +112,15 @@ where
 ///
 /// For work on the whole world (an orphan sweep, labels of nodes). Triggers that come close together are one; after a
 /// failure it waits 1 s, 2 s … 30 s.
-pub async fn repeat<W>(
+pub async fn repeat<W, Fut>(
     process: &Process,
     name: &'static str,
     triggers: impl Stream<Item = ()> + Send,
     interval: Duration,
     mut work: W,
 ) where
-    W: AsyncFnMut() -> Result<()>,
+    W: FnMut() -> Fut,
+    Fut: Future<Output = Result<()>>,
 {
     let mut triggers = pin!(triggers.chain(stream::pending()));
     let mut failures = 0;

@@ -50,7 +50,9 @@ impl Fence {
     /// How long the present leadership lasts without another renewal; `None` when it has none or needs none.
     pub fn remaining(&self) -> Option<Duration> {
         match *self.state.borrow() {
-            State::Until(deadline) => deadline.checked_duration_since(Instant::now()),
+            State::Until(deadline) => {
+                Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+            }
             State::Open | State::Closed => None,
         }
     }

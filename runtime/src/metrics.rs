@@ -150,7 +150,7 @@ mod tests {
         for line in [
             r#"kmetal_reconcile_total{controller="vpc",outcome="ok"} 1"#,
             r#"kmetal_reconcile_total{controller="vpc",outcome="conflict"} 1"#,
-            r#"kmetal_reconcile_seconds_bucket{le="0.005",controller="vpc"} 2"#,
+            r#"kmetal_reconcile_seconds_bucket{controller="vpc",le="0.005"} 2"#,
             r#"kmetal_gate_open{gate="kube-ovn"} 0"#,
             r#"kmetal_watched_objects{kind="vpcs.kubeovn.io"} 7"#,
             r#"kmetal_watched_invalid{kind="vpcs.kubeovn.io"} 1"#,

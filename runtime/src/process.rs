@@ -267,4 +267,4 @@ fn log(options: &Options) -> anyhow::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

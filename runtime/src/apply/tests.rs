@@ -1,1 +1,168 @@
+use http::Method;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+
 use super::*;
+use crate::{
+    fence::Fence,
+    mock::{Seen, Server, status},
+};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "resourceVersion": "7", "uid": "uid-7", "finalizers": ["x/other"] }
+    }))
+    .unwrap()
+}
+
+fn maps(server: &Server) -> Api<ConfigMap> {
+    Api::default_namespaced(server.client(Fence::default()))
+}
+
+/// A server that answers everything with this.
+fn answering(code: u16, reason: &'static str) -> Server {
+    let server = Server::new(&[MAPS]);
+    server.script(move |_| Some(status(code, reason, "because")));
+    server
+}
+
+fn only(server: &Server) -> Seen {
+    let seen = server.seen();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    seen[0].clone()
+}
+
+#[tokio::test]
+async fn what_exists_is_never_changed_by_creation() {
+    let server = Server::new(&[MAPS]);
+    let api = maps(&server);
+    let new = ConfigMap { metadata: map("a").metadata, ..ConfigMap::default() };
+    assert!(matches!(create(&api, "me", &new).await.unwrap(), Created::New(_)));
+    assert!(server.seen()[0].query.contains("fieldManager=me"));
+    let mut other = map("a");
+    other.data = Some([("x".to_owned(), "y".to_owned())].into());
+    match create(&api, "me", &other).await.unwrap() {
+        Created::Exists(found) => assert_eq!(found.data, None),
+        Created::New(_) => panic!("created over an existing object"),
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_vanishes_between_the_refusal_and_the_read_is_a_race() {
+    let server = Server::new(&[MAPS]);
+    server.script(|seen| (seen.method == Method::POST).then(|| status(409, "AlreadyExists", "a exists")));
+    let error = create(&maps(&server), "me", &map("a")).await.unwrap_err();
+    assert_eq!(error.class(), "conflict");
+}
+
+#[tokio::test]
+async fn an_update_carries_the_uid_and_nothing_that_came_from_the_server() {
+    let server = Server::new(&[MAPS]);
+    server.script(|seen| Some((200, seen.body.clone())));
+    update(&maps(&server), "me", "uid-9", &map("a")).await.unwrap();
+    let seen = only(&server);
+    assert_eq!(seen.method, Method::PATCH);
+    assert_eq!(seen.content_type, "application/apply-patch+yaml");
+    assert!(seen.query.contains("force=true") && seen.query.contains("fieldManager=me"), "{}", seen.query);
+    let expected = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "a", "uid": "uid-9", "finalizers": ["x/other"] },
+    });
+    assert_eq!(seen.body, expected);
+}
+
+#[tokio::test]
+async fn an_update_of_a_stranger_or_of_nothing_is_a_race() {
+    for (code, reason) in [(409, "Conflict"), (404, "NotFound")] {
+        let error = update(&maps(&answering(code, reason)), "me", "u", &map("a")).await.unwrap_err();
+        assert_eq!(error.class(), "conflict");
+        assert_eq!(error.to_string(), "a changed meanwhile: because");
+    }
+    let error = update(&maps(&answering(403, "Forbidden")), "me", "u", &map("a")).await.unwrap_err();
+    assert_eq!(error.class(), "forbidden");
+}
+
+#[tokio::test]
+async fn deletion_hits_only_the_object_that_was_meant() {
+    let server = Server::new(&[MAPS]);
+    let api = maps(&server);
+    assert!(!delete_if_present(&api, "a", "uid-1").await.unwrap());
+    server.put(MAPS, json!({ "metadata": { "name": "a" } }));
+    assert!(!delete_if_present(&api, "a", "another").await.unwrap());
+    assert!(server.stored(MAPS, "a").is_some());
+    assert!(delete_if_present(&api, "a", "uid-1").await.unwrap());
+    assert!(server.stored(MAPS, "a").is_none());
+    assert_eq!(server.seen().last().unwrap().body["propagationPolicy"], json!("Background"));
+    let error = delete_if_present(&maps(&answering(500, "InternalError")), "a", "u").await.unwrap_err();
+    assert_eq!(error.class(), "transient");
+}
+
+#[tokio::test]
+async fn a_finalizer_is_changed_only_on_the_version_that_was_read() {
+    let server = Server::new(&[MAPS]);
+    server.script(|_| Some((200, json!({ "metadata": { "name": "a" } }))));
+    let api = maps(&server);
+    set_finalizer(&api, &map("a"), "x/ours", true).await.unwrap();
+    let expected = json!({ "metadata": {
+        "resourceVersion": "7", "uid": "uid-7", "finalizers": ["x/other", "x/ours"],
+    }});
+    assert_eq!(only(&server).body, expected);
+    assert_eq!(only(&server).content_type, "application/merge-patch+json");
+    set_finalizer(&api, &map("a"), "x/other", false).await.unwrap();
+    assert_eq!(server.seen()[1].body["metadata"]["finalizers"], json!([]));
+}
+
+#[tokio::test]
+async fn a_finalizer_that_already_is_as_wanted_costs_no_request() {
+    let server = Server::new(&[MAPS]);
+    set_finalizer(&maps(&server), &map("a"), "x/other", true).await.unwrap();
+    set_finalizer(&maps(&server), &map("a"), "x/ours", false).await.unwrap();
+    assert!(server.seen().is_empty());
+}
+
+#[tokio::test]
+async fn finalizers_of_an_object_that_is_gone_or_going() {
+    for (code, present, finalizer, class) in [
+        (404, false, "x/other", None),
+        (404, true, "x/ours", Some("conflict")),
+        (409, true, "x/ours", Some("conflict")),
+        (409, false, "x/other", Some("conflict")),
+        (422, true, "x/ours", Some("conflict")),
+        (403, true, "x/ours", Some("forbidden")),
+    ] {
+        let outcome = set_finalizer(&maps(&answering(code, "Reason")), &map("a"), finalizer, present).await;
+        assert_eq!(outcome.err().map(|error| error.class()), class, "{code} {present}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_names_its_type_its_uid_and_when_asked_its_version() {
+    let nodes = "/api/v1/nodes";
+    let node: Node =
+        serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "u", "resourceVersion": "3" } }))
+            .unwrap();
+    let status = json!({ "phase": "Running" });
+    for (guard, metadata) in [
+        (Guard::Uid, json!({ "name": "n", "uid": "u" })),
+        (Guard::Version, json!({ "name": "n", "uid": "u", "resourceVersion": "3" })),
+    ] {
+        let server = Server::new(&[nodes]);
+        server.script(|_| Some((200, json!({ "metadata": { "name": "n" } }))));
+        let api = Api::<Node>::all(server.client(Fence::default()));
+        write_status(&api, "me", &node, guard, &status).await.unwrap();
+        let seen = only(&server);
+        assert_eq!(seen.path, "/api/v1/nodes/n/status");
+        let expected = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status });
+        assert_eq!(seen.body, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_an_object_that_is_gone_is_nobodys_loss() {
+    let status = json!({});
+    for (code, class) in [(404, None), (409, Some("conflict")), (500, Some("transient"))] {
+        let outcome = write_status(&maps(&answering(code, "R")), "me", &map("a"), Guard::Uid, &status).await;
+        assert_eq!(outcome.err().map(|error| error.class()), class, "{code}");
+    }
+}
