@@ -1,1 +1,65 @@
-//! .
+//! kmetal-networking: what tenants claim in their Environments becomes Kube-OVN objects on the under cluster, closed
+//! against every other tenant and against the platform.
+//!
+//! | question | module |
+//! |---|---|
+//! | what a VpcClaim or SubnetClaim needs now | [`vpc`], [`subnet`]: `observe` reads, `plan` decides, [`mod@apply`] writes |
+//! | what keeps tenants apart | [`isolation`] |
+//! | what the platform's engineers state | [`platform`] |
+//! | in which order things go down | [`teardown`] |
+//! | who takes down what a vanished claim left | [`orphans`] |
+//! | through which nodes VPCs leave | [`gateways`] |
+//! | whether Kube-OVN is there | [`kube_ovn`] |
+
+pub mod apply;
+pub mod change;
+pub mod claim;
+pub mod config;
+pub mod context;
+pub mod environment;
+pub mod gateways;
+pub mod isolation;
+pub mod kube_ovn;
+pub mod names;
+pub mod orphans;
+pub mod platform;
+pub mod range;
+pub mod report;
+pub mod subnet;
+pub mod teardown;
+pub mod trigger;
+pub mod vpc;
+
+use std::sync::Arc;
+
+use kmetal_runtime::Process;
+
+use crate::{
+    config::Config,
+    context::{Caches, Context, SentSubnets},
+    kube_ovn::Health,
+    platform::PlatformFile,
+};
+
+/// The whole process, from leadership to the last reconcile.
+pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
+    process.lead().await?;
+    // Watched from here on, not before: what the last leader wrote is in the first lists, and no decision is made
+    // on less.
+    let caches = Arc::new(Caches::start(&process, &config.kube_ovn_namespace));
+    caches.settled().await;
+    let context = Arc::new(Context {
+        platform: PlatformFile::watch(config.platform_file, process.stop.clone()),
+        kube_ovn: Health::watch(&process, caches.clone()),
+        sent: SentSubnets::default(),
+        process,
+        caches,
+    });
+    tokio::join!(
+        vpc::run(context.clone()),
+        subnet::run(context.clone()),
+        orphans::run(context.clone()),
+        gateways::run(context),
+    );
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! Every label, annotation, finalizer and field-manager string of the suite that is not bound to one kind.
+
+/// The only version of our groups so far.
+pub const VERSION: &str = "v1alpha1";
+
+/// Category that lists everything of ours: `kubectl get kmetal -A`.
+pub const CATEGORY: &str = "kmetal";
+
+/// On every cluster-scoped object that stands for a claim: the claim's kind.
+pub const CLAIM_KIND: &str = "kmetal.clastix.io/claim-kind";
+/// On every object that stands for a claim: the claim's namespace.
+pub const CLAIM_NAMESPACE: &str = "kmetal.clastix.io/claim-namespace";
+/// On every object that stands for a claim: the claim's name.
+pub const CLAIM_NAME: &str = "kmetal.clastix.io/claim-name";
+/// On every object that stands for a claim: the claim's uid. It alone decides who owns the object.
+pub const CLAIM_UID: &str = "kmetal.clastix.io/claim-uid";
+/// On Kube-OVN objects inside a VPC: the uid of the VpcClaim, so that a VPC's contents are found when claims are gone.
+pub const VPC_CLAIM_UID: &str = "kmetal.clastix.io/vpc-claim-uid";
+
+/// Label that Capsule keeps on the namespaces of a Tenant. A namespace with it is an Environment.
+pub const TENANT: &str = "capsule.clastix.io/tenant";
+
+/// Label by which Kube-OVN finds the nodes through which VPCs leave.
+pub const EXTERNAL_GATEWAY: &str = "ovn.kubernetes.io/external-gw";
+/// Nodes dedicated to networking.
+pub const ROLE_NETWORK: &str = "node-role.kubernetes.io/network";
+/// Control-plane nodes; they carry the gateways when no node is dedicated to networking.
+pub const ROLE_CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Field managers: the binary's name.
+pub mod manager {
+    /// kmetal-networking.
+    pub const NETWORKING: &str = "kmetal-networking";
+}

@@ -1,0 +1,106 @@
+//! What a plan may do to the world: the whole vocabulary of writes, shared by the claims and the orphan sweep.
+
+use kmetal_crds::{
+    condition::Progress,
+    foreign::{
+        kube_ovn::{OvnSnatRule, Subnet, Vpc},
+        multus::NetworkAttachmentDefinition,
+    },
+};
+
+/// One write. Carried out in order; the first failure ends the pass.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Put our finalizer on the claim.
+    Hold,
+    /// Take our finalizer off the claim.
+    Release,
+    /// Create a Vpc, complete from its first moment.
+    CreateVpc(Box<Vpc>),
+    /// Rewrite our fields of this Vpc; its uid says which.
+    UpdateVpc(Box<Vpc>),
+    /// Delete this Vpc.
+    DeleteVpc(Target),
+    /// Create a Subnet.
+    CreateSubnet(Box<Subnet>),
+    /// Rewrite our fields of this Subnet.
+    UpdateSubnet(Box<Subnet>),
+    /// Delete this Subnet.
+    DeleteSubnet(Target),
+    /// Create a source NAT rule.
+    CreateSnat(Box<OvnSnatRule>),
+    /// Delete this source NAT rule.
+    DeleteSnat(Target),
+    /// Create the attachment that machines name.
+    CreateAttachment(Box<NetworkAttachmentDefinition>),
+    /// Rewrite our fields of the attachment.
+    UpdateAttachment(Box<NetworkAttachmentDefinition>),
+    /// Delete the attachment.
+    DeleteAttachment(Target),
+    /// Take our finalizer off the attachment.
+    ReleaseAttachment(Box<NetworkAttachmentDefinition>),
+}
+
+/// Exactly one object: a later one of the same name is not meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Namespace; empty for cluster scope.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Uid.
+    pub uid: String,
+}
+
+impl Target {
+    /// The object itself.
+    pub fn of<K: kube::Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What a pass found out and will do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Writes, in order.
+    pub changes: Vec<Change>,
+    /// Where the claim stands.
+    pub progress: Progress,
+    /// A word of `kmetal_crds::networking::reason`.
+    pub reason: &'static str,
+    /// What, which object, why, what to do.
+    pub message: String,
+}
+
+impl Outcome {
+    /// It works.
+    pub fn ready(message: impl Into<String>) -> Self {
+        Self::new(Progress::Ready, kmetal_crds::networking::reason::READY, message)
+    }
+
+    /// It will work without anybody's help.
+    pub fn waiting(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Progress::Waiting, reason, message)
+    }
+
+    /// Somebody must act.
+    pub fn stalled(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(Progress::Stalled, reason, message)
+    }
+
+    /// The same with these writes first.
+    #[must_use]
+    pub fn with(mut self, changes: Vec<Change>) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    fn new(progress: Progress, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { changes: Vec::new(), progress, reason, message: message.into() }
+    }
+}

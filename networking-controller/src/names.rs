@@ -1,0 +1,91 @@
+//! Names of the objects that stand for a claim on the under cluster.
+//!
+//! Deterministic, so that a crash between two writes finds its own work again; readable, so that
+//! `kubectl get vpcs` tells whose they are; collision-free, because two claims must never share an object: 64 bits
+//! of SHA-256 over (kind, namespace, name) decide, the readable part only helps.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+/// Longest readable part. Kube-OVN derives further names from ours (`<vpc>-<external subnet>`) and uses some as
+/// label values, so there must be room left under 63.
+const READABLE: usize = 24;
+
+/// Name of the Vpc of a VpcClaim.
+pub fn vpc(namespace: &str, claim: &str) -> String {
+    name("vpc", namespace, claim)
+}
+
+/// Name of the Subnet of a SubnetClaim.
+pub fn subnet(namespace: &str, claim: &str) -> String {
+    name("snet", namespace, claim)
+}
+
+/// Name of the OvnSnatRule of a SubnetClaim.
+pub fn snat(namespace: &str, claim: &str) -> String {
+    name("snat", namespace, claim)
+}
+
+/// Name of the OvnEip that Kube-OVN makes for a router on an external subnet. The rule is Kube-OVN's.
+pub fn router_eip(vpc: &str, external_subnet: &str) -> String {
+    format!("{vpc}-{external_subnet}")
+}
+
+/// What a pod's network is called between Multus and Kube-OVN.
+pub fn provider(namespace: &str, attachment: &str) -> String {
+    format!("{attachment}.{namespace}.ovn")
+}
+
+fn name(kind: &str, namespace: &str, claim: &str) -> String {
+    let readable: String = format!("{namespace}-{claim}")
+        .chars()
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
+        .take(READABLE)
+        .collect();
+    // '/' occurs in none of the three, so no two triples give the same text.
+    let digest = Sha256::digest(format!("{kind}/{namespace}/{claim}"));
+    let mut name = format!("{kind}-{}-", readable.trim_end_matches('-'));
+    for byte in digest.iter().take(8) {
+        // Writing to a String cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_million_pairs_give_a_million_names() {
+        let mut seen = HashSet::new();
+        for namespace in 0..1_000 {
+            for claim in 0..1_000 {
+                // Long, alike prefixes and shifting dashes: the readable part is nearly always the same.
+                let name = vpc(&format!("a-rather-long-environment-{namespace}"), &format!("{claim}-net"));
+                assert!(seen.insert(name));
+            }
+        }
+    }
+
+    #[test]
+    fn moving_the_dash_between_namespace_and_name_gives_another_name() {
+        assert_ne!(vpc("a-b", "c"), vpc("a", "b-c"));
+        assert_ne!(vpc("a", "b"), subnet("a", "b"));
+    }
+
+    #[test]
+    fn names_are_dns_labels_with_room_for_what_kube_ovn_appends() {
+        for (namespace, claim) in [("a", "b"), (&*"n".repeat(63), &*"c".repeat(63)), ("x", "ends.with-.dots")]
+        {
+            for name in [vpc(namespace, claim), subnet(namespace, claim), snat(namespace, claim)] {
+                assert!(name.len() <= 46, "{name}");
+                assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
+                assert!(name.starts_with(|c: char| c.is_ascii_lowercase()));
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What vanished claims left behind. A tenant can take our finalizer off their claim, an Environment that is deleted
+//! is not kept waiting, a disaster can lose claims: in each case the objects that stood for the claim are still
+//! labelled with it, and this loop takes them down, step by step, like those of a claim that is being deleted.
+//!
+//! It looks at the whole world each time, because there is no claim to queue. A claim counts as vanished only when
+//! the API server itself says so: a cache may be old.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream};
+use kmetal_crds::networking::{SubnetClaim, VpcClaim};
+use kmetal_runtime::{Result, repeat};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::PartialObjectMeta,
+    core::NamespaceResourceScope,
+    runtime::reflector::{ObjectRef, Store},
+};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    apply::apply_without_claim,
+    change::Change,
+    claim::{ClaimRef, Owner, vpc_claim_uid},
+    context::Context,
+    kube_ovn::KubeOvn,
+    names, subnet,
+    teardown::{self, Step, SubnetObjects},
+};
+
+/// Without any change the world is looked at so often.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// Sweeps until the process stops.
+pub async fn run(context: Arc<Context>) {
+    let caches = &context.caches;
+    let triggers = stream::select_all([
+        caches.vpc_claims.changes().map(|_| ()).boxed(),
+        caches.subnet_claims.changes().map(|_| ()).boxed(),
+        caches.vpcs.changes().map(|_| ()).boxed(),
+        caches.subnets.changes().map(|_| ()).boxed(),
+        caches.snats.changes().map(|_| ()).boxed(),
+        caches.attachments.changes().map(|_| ()).boxed(),
+        caches.eips.changes().map(|_| ()).boxed(),
+        context.kube_ovn.changes().boxed(),
+    ]);
+    let process = context.process.clone();
+    repeat(&process, "orphans", triggers, INTERVAL, async || sweep(&context).await).await;
+}
+
+async fn sweep(context: &Context) -> Result<()> {
+    if matches!(context.kube_ovn_now(), KubeOvn::Missing(_)) {
+        return Ok(());
+    }
+    let mut outcome = Ok(());
+    for claim in suspects(context)? {
+        if !vanished(context, &claim).await? {
+            continue;
+        }
+        let changes = remains(context, &claim)?;
+        if !changes.is_empty() {
+            tracing::info!(
+                kind = claim.kind,
+                namespace = claim.namespace,
+                name = claim.name,
+                "claim is gone; taking down what it left"
+            );
+        }
+        // One that cannot be taken down now must not keep the others.
+        outcome = outcome.and(apply_without_claim(&context.process.client, &changes).await);
+    }
+    outcome
+}
+
+/// Claims that objects of ours name and the caches do not have.
+fn suspects(context: &Context) -> Result<BTreeSet<ClaimRef>> {
+    let caches = &context.caches;
+    let mut named = BTreeSet::new();
+    named.extend(
+        caches.vpcs.read(Store::state)?.iter().filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
+    named.extend(
+        caches
+            .subnets
+            .read(Store::state)?
+            .iter()
+            .filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
+    named.extend(
+        caches.snats.read(Store::state)?.iter().filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
+    named.extend(
+        caches
+            .attachments
+            .read(Store::state)?
+            .iter()
+            .filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
+    named.retain(|claim| {
+        let known = match claim.kind.as_str() {
+            "VpcClaim" => {
+                caches.vpc_claims.get_in(&claim.namespace, &claim.name).and_then(|found| found.uid())
+            }
+            "SubnetClaim" => {
+                caches.subnet_claims.get_in(&claim.namespace, &claim.name).and_then(|found| found.uid())
+            }
+            // Another kind's objects are another loop's.
+            _ => return false,
+        };
+        known.as_deref() != Some(&claim.uid)
+    });
+    Ok(named)
+}
+
+async fn vanished(context: &Context, claim: &ClaimRef) -> Result<bool> {
+    async fn live_uid<K>(context: &Context, claim: &ClaimRef) -> Result<Option<String>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        // Metadata only: a claim that does not decode is there all the same.
+        let api = Api::<PartialObjectMeta<K>>::namespaced(context.process.client.clone(), &claim.namespace);
+        Ok(api.get_opt(&claim.name).await?.and_then(|found| found.uid()))
+    }
+    let live = match claim.kind.as_str() {
+        "VpcClaim" => live_uid::<VpcClaim>(context, claim).await?,
+        _ => live_uid::<SubnetClaim>(context, claim).await?,
+    };
+    Ok(live.as_deref() != Some(&claim.uid))
+}
+
+/// The next step down for a claim that is gone.
+fn remains(context: &Context, claim: &ClaimRef) -> Result<Vec<Change>> {
+    let caches = &context.caches;
+    if claim.kind == "VpcClaim" {
+        let name = names::vpc(&claim.namespace, &claim.name);
+        let vpc = caches.vpcs.read(|vpcs| vpcs.get(&ObjectRef::new(&name)))?;
+        let Some(vpc) = vpc.filter(|vpc| claim.owner(Some(&**vpc)) == Owner::Ours) else {
+            return Ok(Vec::new());
+        };
+        let inside = |uid: Option<&str>| uid == Some(claim.uid.as_str());
+        let occupied = !caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet))).is_empty()
+            || !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule))).is_empty();
+        return Ok(if occupied {
+            Vec::new()
+        } else {
+            steps(teardown::vpc(&vpc, &context.router_eips(&vpc)))
+        });
+    }
+    let objects = subnet::objects_of(context, claim)?;
+    let ours = SubnetObjects {
+        subnet: objects.subnet.filter(|object| claim.owner(Some(object)) == Owner::Ours),
+        snat: objects.snat.filter(|object| claim.owner(Some(object)) == Owner::Ours),
+        attachment: objects.attachment.filter(|object| claim.owner(Some(object)) == Owner::Ours),
+    };
+    // Nobody is left to see a wait for addresses in use. Kube-OVN itself keeps the Subnet until they are given back,
+    // and the attachment is the last to go.
+    Ok(steps(teardown::subnet(&ours)))
+}
+
+fn steps(step: Step) -> Vec<Change> {
+    match step {
+        Step::Do(changes) => changes,
+        Step::Done | Step::Wait(_) => Vec::new(),
+    }
+}

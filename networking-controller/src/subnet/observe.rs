@@ -1,0 +1,125 @@
+//! Every read of a SubnetClaim's pass, and nothing but reads.
+
+use std::collections::HashSet;
+
+use kmetal_crds::{foreign::kube_ovn::Subnet, networking::SubnetClaim};
+use kmetal_runtime::Result;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use super::{demand::Demand, overlap::Candidate, plan::Seen};
+use crate::{
+    claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
+    context::Context,
+    kube_ovn::KubeOvn,
+    names,
+    platform::State,
+    range::Range,
+    teardown::SubnetObjects,
+};
+
+/// Reads what [`super::plan`] decides on. `vpc_uid` is the uid of the VpcClaim that the claim names, empty if there
+/// is none.
+pub(super) async fn observe(context: &Context, claim: &SubnetClaim, vpc_uid: &str) -> Result<Seen> {
+    let me = ClaimRef::of(claim);
+    let caches = &context.caches;
+    let kube_ovn = context.kube_ovn_now();
+    let platform = context.platform.now();
+    let environment = context.environment(&me.namespace, is_deleting(claim)).await?;
+    let vpc_claim = caches
+        .vpc_claims
+        .read(|claims| claims.get(&ObjectRef::new(&claim.spec.vpc).within(&me.namespace)))?
+        .filter(|vpc_claim| vpc_claim.uid().as_deref() == Some(vpc_uid));
+    let objects = if matches!(kube_ovn, KubeOvn::Missing(_)) {
+        SubnetObjects::default()
+    } else {
+        objects(context, &me)?
+    };
+    let vpc = caches.vpcs.get_named(&names::vpc(&me.namespace, &claim.spec.vpc)).filter(|vpc| {
+        vpc_claim.as_ref().is_some_and(|claim| ClaimRef::of(&**claim).owner(Some(&**vpc)) == Owner::Ours)
+    });
+    let router_eip = vpc.as_ref().and_then(|vpc| {
+        let subnet = vpc.spec.extra_external_subnets.first()?;
+        caches.eips.get_named(&names::router_eip(&vpc.name_any(), subnet))
+    });
+    Ok(Seen {
+        others: others(context, claim, &me, vpc_uid, &platform),
+        platform,
+        kube_ovn,
+        environment,
+        vpc_claim: vpc_claim.map(|claim| (*claim).clone()),
+        vpc: vpc.map(|vpc| (*vpc).clone()),
+        router_eip: router_eip.map(|eip| (*eip).clone()),
+        objects,
+    })
+}
+
+/// The objects that carry a SubnetClaim's names.
+pub(crate) fn objects(context: &Context, me: &ClaimRef) -> Result<SubnetObjects> {
+    let caches = &context.caches;
+    let subnet = names::subnet(&me.namespace, &me.name);
+    let snat = names::snat(&me.namespace, &me.name);
+    let attachment = ObjectRef::new(&me.name).within(&me.namespace);
+    Ok(SubnetObjects {
+        subnet: caches
+            .subnets
+            .read(|subnets| subnets.get(&ObjectRef::new(&subnet)))?
+            .map(|found| (*found).clone()),
+        snat: caches.snats.read(|snats| snats.get(&ObjectRef::new(&snat)))?.map(|found| (*found).clone()),
+        attachment: caches.attachments.read(|nads| nads.get(&attachment))?.map(|found| (*found).clone()),
+    })
+}
+
+/// Who else wants, or has, addresses in the VPC.
+fn others(
+    context: &Context,
+    claim: &SubnetClaim,
+    me: &ClaimRef,
+    vpc_uid: &str,
+    platform: &State,
+) -> Vec<Candidate> {
+    let caches = &context.caches;
+    let subnets = caches.subnets.state_filter(|subnet: &Subnet| vpc_claim_uid(subnet) == Some(vpc_uid));
+    let shown: HashSet<String> = subnets.iter().map(|subnet| subnet.name_any()).collect();
+    let mut sent = context.sent.pending(vpc_uid, &shown);
+    let mut taken: HashSet<String> = HashSet::new();
+    let mut candidates = Vec::new();
+    for other in caches.subnet_claims_in(&me.namespace) {
+        let other_ref = ClaimRef::of(&*other);
+        if other_ref.uid == me.uid || other.spec.vpc != claim.spec.vpc {
+            continue;
+        }
+        let name = names::subnet(&other_ref.namespace, &other_ref.name);
+        let has = subnets
+            .iter()
+            .find(|subnet| subnet.name_any() == name)
+            .filter(|s| other_ref.owner(Some(&***s)) == Owner::Ours);
+        let sent_range = sent.remove(&name);
+        let Ok(demand) = Demand::check(&other.spec) else { continue };
+        let reserved = platform.as_ref().is_ok_and(|platform| platform.reserves(&demand.range));
+        if has.is_none() && sent_range.is_none() && (is_deleting(&*other) || reserved) {
+            continue;
+        }
+        taken.insert(name);
+        candidates.push(Candidate {
+            name: Some(other_ref.name),
+            uid: other_ref.uid,
+            created: other.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            range: demand.range,
+            has_subnet: has.is_some() || sent_range.is_some(),
+        });
+    }
+    let mine = names::subnet(&me.namespace, &me.name);
+    let without_claim = subnets
+        .iter()
+        .filter(|subnet| !taken.contains(&subnet.name_any()) && subnet.name_any() != mine)
+        .filter_map(|subnet| Some((subnet.uid()?, Range::parse(&subnet.spec.cidr_block).ok()?)));
+    let sent = sent.into_iter().filter(|(name, _)| *name != mine);
+    candidates.extend(without_claim.chain(sent).map(|(uid, range)| Candidate {
+        name: None,
+        uid,
+        created: None,
+        range,
+        has_subnet: true,
+    }));
+    candidates
+}

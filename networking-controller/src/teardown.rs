@@ -1,0 +1,106 @@
+//! The way down on Kube-OVN's side, one step a pass: source NAT, then the Subnet, then its attachment; detach, then
+//! the Vpc. Pure, and the same for a claim that is being deleted and for what a vanished claim left behind.
+//!
+//! Each step waits until the one before is gone, because Kube-OVN does not cope with another order: a NAT rule whose
+//! router went first stays for ever (kubeovn/kube-ovn#6717).
+
+use kmetal_crds::{
+    foreign::{
+        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc, VpcSpec},
+        multus::NetworkAttachmentDefinition,
+    },
+    networking::ATTACHMENT_FINALIZER,
+};
+use kube::ResourceExt;
+
+use crate::{
+    change::{Change, Target},
+    claim::{ClaimRef, is_deleting, vpc_claim_uid},
+    isolation,
+};
+
+/// The next step down.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing of it is left.
+    Done,
+    /// Do this now.
+    Do(Vec<Change>),
+    /// Kube-OVN has to finish with this object first.
+    Wait(String),
+}
+
+/// What stands for a SubnetClaim.
+#[derive(Clone, Debug, Default)]
+pub struct SubnetObjects {
+    /// The Subnet.
+    pub subnet: Option<Subnet>,
+    /// Source NAT of it.
+    pub snat: Option<OvnSnatRule>,
+    /// Its attachment.
+    pub attachment: Option<NetworkAttachmentDefinition>,
+}
+
+impl SubnetObjects {
+    /// Addresses that machines hold, of the family that has more.
+    pub fn used(&self) -> i64 {
+        let status = self.subnet.as_ref().and_then(|subnet| subnet.status.as_ref());
+        status.map_or(0, |status| status.v4_using.max(status.v6_using))
+    }
+}
+
+/// Next step for what stands for a SubnetClaim.
+pub fn subnet(objects: &SubnetObjects) -> Step {
+    if let Some(snat) = &objects.snat {
+        return remove(snat, "OvnSnatRule", Change::DeleteSnat);
+    }
+    if let Some(subnet) = &objects.subnet {
+        return remove(subnet, "Subnet", Change::DeleteSubnet);
+    }
+    match &objects.attachment {
+        Some(attachment) => Step::Do(release(attachment)),
+        None => Step::Done,
+    }
+}
+
+/// Lets an attachment go: nothing needs it any more.
+pub fn release(attachment: &NetworkAttachmentDefinition) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if !is_deleting(attachment) {
+        changes.push(Change::DeleteAttachment(Target::of(attachment)));
+    }
+    if attachment.finalizers().iter().any(|finalizer| finalizer == ATTACHMENT_FINALIZER) {
+        changes.push(Change::ReleaseAttachment(Box::new(attachment.clone())));
+    }
+    changes
+}
+
+/// Next step for a Vpc in which nothing is left. `router_eips` are the router's own addresses.
+pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip]) -> Step {
+    if is_deleting(vpc) {
+        return Step::Wait(format!("Vpc {}", vpc.name_any()));
+    }
+    if vpc.spec.enable_external {
+        return Step::Do(vec![Change::UpdateVpc(Box::new(rewritten(vpc, isolation::detached(&vpc.spec))))]);
+    }
+    if let Some(eip) = router_eips.first() {
+        return Step::Wait(format!("OvnEip {}", eip.name_any()));
+    }
+    remove(vpc, "Vpc", Change::DeleteVpc)
+}
+
+/// The same Vpc with another spec, as it is sent: our labels again, since a field left out would be taken away.
+pub fn rewritten(vpc: &Vpc, spec: VpcSpec) -> Vpc {
+    let mut object = Vpc::new(&vpc.name_any(), spec);
+    object.metadata.uid = vpc.uid();
+    object.metadata.labels = ClaimRef::from_labels(&vpc.metadata)
+        .map(|claim| claim.labels(vpc_claim_uid(vpc).unwrap_or(&claim.uid)));
+    object
+}
+
+fn remove<K: kube::Resource>(object: &K, kind: &str, delete: impl Fn(Target) -> Change) -> Step {
+    if is_deleting(object) {
+        return Step::Wait(format!("{kind} {}", object.name_any()));
+    }
+    Step::Do(vec![delete(Target::of(object))])
+}

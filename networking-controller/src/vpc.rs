@@ -1,0 +1,81 @@
+//! VpcClaim → Vpc. The driver: read, decide, write, say.
+
+mod egress;
+mod observe;
+mod plan;
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt, stream};
+use kmetal_crds::networking::VpcClaim;
+use kmetal_runtime::{Drive, Result, drive};
+use kube::{
+    ResourceExt,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+
+use crate::{apply::apply, claim::ClaimRef, context::Context, report::report, trigger};
+
+/// Reconciles every VpcClaim until the process stops.
+pub async fn run(context: Arc<Context>) {
+    let process = context.process.clone();
+    let loops = Drive::new("vpc-claim", &context.caches.vpc_claims)
+        .on(triggers(&context))
+        .everything_on(trigger::platform(&context))
+        .concurrency(8);
+    drive(&process, loops, context, reconcile).await;
+}
+
+async fn reconcile(claim: Arc<VpcClaim>, context: Arc<Context>) -> Result<Action> {
+    let seen = observe::observe(&context, &claim).await?;
+    let plan = plan::plan(&claim, &seen, context.now());
+    let done = apply(&context.process.client, &*claim, &plan.changes).await;
+    let next =
+        report(&context, &*claim, claim.status.as_ref(), &plan.status, |status| &status.conditions).await?;
+    done.map(|()| next)
+}
+
+/// What else than the claim itself makes a VpcClaim worth a look.
+fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<VpcClaim>> + Send + 'static {
+    let caches = &context.caches;
+    let of_vpc = {
+        let caches = caches.clone();
+        move |vpc: &str| {
+            let vpc = caches.vpcs.get_named(vpc)?;
+            claim_of(&vpc.metadata)
+        }
+    };
+    let by_vpc = of_vpc.clone();
+    let by_subnet = of_vpc.clone();
+    let by_eip = of_vpc;
+    stream::select_all([
+        caches.vpcs.changes().filter_map(|vpc| std::future::ready(claim_of(&vpc.metadata))).boxed(),
+        caches.snats.changes().filter_map(move |snat| std::future::ready(by_vpc(&snat.spec.vpc))).boxed(),
+        trigger::distinct(caches.subnets.changes(), |subnet| {
+            (subnet.spec.vpc.clone(), subnet.metadata.deletion_timestamp.is_some())
+        })
+        .filter_map(move |subnet| std::future::ready(by_subnet(&subnet.spec.vpc)))
+        .boxed(),
+        caches
+            .eips
+            .changes()
+            .filter_map(move |eip| {
+                let name = eip.name_any();
+                let vpc =
+                    name.strip_suffix(&eip.spec.external_subnet).and_then(|name| name.strip_suffix('-'));
+                std::future::ready(vpc.and_then(&by_eip))
+            })
+            .boxed(),
+        trigger::namespaces(context, |caches, namespace| {
+            caches.vpc_claims_in(namespace).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
+        })
+        .boxed(),
+    ])
+}
+
+fn claim_of(
+    meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+) -> Option<ObjectRef<VpcClaim>> {
+    let claim = ClaimRef::from_labels(meta)?;
+    (claim.kind == "VpcClaim").then(|| ObjectRef::new(&claim.name).within(&claim.namespace))
+}

@@ -1,0 +1,360 @@
+//! What a VpcClaim needs now. Pure: no client, no clock, no await.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use kmetal_crds::{
+    condition::{self, Progress},
+    foreign::kube_ovn::{OvnEip, Vpc, VpcSpec},
+    networking::{EgressStatus, FINALIZER, VpcClaim, VpcClaimStatus, reason},
+};
+use kube::ResourceExt;
+
+use super::egress::{self, Refusal, Surroundings, WayOut};
+use crate::{
+    change::{Change, Outcome},
+    claim::{ClaimRef, Owner, is_deleting},
+    environment::Environment,
+    isolation,
+    kube_ovn::KubeOvn,
+    names,
+    platform::{Platform, ProviderNetwork, State},
+    teardown::{self, Step},
+};
+
+/// Everything a pass has read. Absence is a fact, not an error.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The platform file.
+    pub platform: State,
+    /// Whether Kube-OVN is installed and alive.
+    pub kube_ovn: KubeOvn,
+    /// The claim's namespace.
+    pub environment: Environment,
+    /// The object that carries the Vpc's name, whoever owns it.
+    pub vpc: Option<Vpc>,
+    /// The router's own addresses.
+    pub router_eips: Vec<OvnEip>,
+    /// Subnets in the VPC: the SubnetClaim's name, or none when that claim is gone.
+    pub subnets: Vec<Option<String>>,
+    /// Source NAT rules in the VPC.
+    pub nat_rules: Vec<String>,
+    /// Provider networks that some other VPC is not closed against yet.
+    pub unsettled: Vec<String>,
+    /// Whether a node is a gateway.
+    pub gateway_nodes: bool,
+}
+
+/// The plan of one pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Writes, in order.
+    pub changes: Vec<Change>,
+    /// The whole status to be.
+    pub status: VpcClaimStatus,
+}
+
+/// Decides everything.
+pub fn plan(claim: &VpcClaim, seen: &Seen, now: Timestamp) -> Plan {
+    let me = ClaimRef::of(claim);
+    let owner = me.owner(seen.vpc.as_ref());
+    let ours = seen.vpc.as_ref().filter(|_| owner == Owner::Ours);
+    let outcome =
+        if is_deleting(claim) { deletion(claim, ours, seen) } else { wanted(claim, &me, owner, ours, seen) };
+    let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
+    let generation = claim.metadata.generation;
+    Plan {
+        status: VpcClaimStatus {
+            observed_generation: generation,
+            vpc: ours.map(ResourceExt::name_any),
+            egress: ours.and_then(|vpc| egress_status(vpc, seen)),
+            subnets: ours.map(|_| i32::try_from(seen.subnets.len()).unwrap_or(i32::MAX)),
+            conditions: condition::conditions(
+                before,
+                outcome.progress,
+                outcome.reason,
+                &outcome.message,
+                generation,
+                now,
+            ),
+        },
+        changes: outcome.changes,
+    }
+}
+
+fn wanted(claim: &VpcClaim, me: &ClaimRef, owner: Owner, ours: Option<&Vpc>, seen: &Seen) -> Outcome {
+    let name = names::vpc(&me.namespace, &me.name);
+    if let KubeOvn::Missing(why) = &seen.kube_ovn {
+        return Outcome::waiting(reason::KUBE_OVN_MISSING, KubeOvn::missing_message(why));
+    }
+    match owner {
+        Owner::Foreign => {
+            return Outcome::stalled(
+                reason::NAME_TAKEN,
+                format!(
+                    "a Vpc {name} exists that is not this claim's; it is never adopted. Give the claim another name, or ask the platform's engineers to remove that Vpc"
+                ),
+            );
+        }
+        Owner::Previous => {
+            return Outcome::waiting(
+                reason::PREVIOUS_CLAIM_STILL_DELETING,
+                format!(
+                    "Vpc {name} of an earlier VpcClaim {} is still being removed; SubnetClaims of that VPC must go first",
+                    me.name
+                ),
+            );
+        }
+        Owner::Absent | Owner::Ours => {}
+    }
+    if ours.is_some_and(is_deleting) {
+        return Outcome::waiting(
+            reason::CREATING,
+            format!("Vpc {name} is being deleted by somebody else; it is made again as soon as it is gone"),
+        );
+    }
+    let platform = match &seen.platform {
+        Ok(platform) => platform,
+        Err(why) => return without_platform(ours, why),
+    };
+    let Some(tenant) = &seen.environment.tenant else {
+        if let Some(vpc) = ours {
+            return confirmed(vpc, attached_network(vpc, platform), seen);
+        }
+        return Outcome::stalled(
+            reason::NOT_AN_ENVIRONMENT,
+            format!(
+                "namespace {} belongs to no Capsule Tenant; create the VpcClaim in an Environment of a Tenant",
+                me.namespace
+            ),
+        );
+    };
+    let around = Surroundings { tenant, platform, vpc: ours, nat_rules: &seen.nat_rules };
+    let way_out = match egress::choose(&claim.spec, &around) {
+        WayOut::Through(network)
+            if egress::attached(ours).is_none() && seen.unsettled.contains(&network.name) =>
+        {
+            WayOut::AsIs(Refusal {
+                progress: Progress::Waiting,
+                reason: reason::PROVIDER_NETWORK_SETTLING,
+                message: format!(
+                    "provider network '{}' is new; its addresses are handed out as soon as every VPC is closed against it",
+                    network.name
+                ),
+            })
+        }
+        other => other,
+    };
+    match ours {
+        None => creation(claim, me, &name, platform, way_out),
+        Some(vpc) => update(claim, vpc, platform, way_out, seen),
+    }
+}
+
+fn creation(
+    claim: &VpcClaim,
+    me: &ClaimRef,
+    name: &str,
+    platform: &Platform,
+    way_out: WayOut<'_>,
+) -> Outcome {
+    let network = match way_out {
+        WayOut::Closed => None,
+        WayOut::Through(network) => Some(network),
+        WayOut::AsIs(refusal) => return refused(refusal),
+    };
+    let mut vpc = Vpc::new(name, isolation::vpc_spec(platform, network));
+    vpc.metadata.labels = Some(me.labels(&me.uid));
+    let message = format!("Vpc {name} is written; waiting for Kube-OVN to build it");
+    Outcome::waiting(reason::CREATING, message).with(held(claim, Change::CreateVpc(Box::new(vpc))))
+}
+
+fn update(claim: &VpcClaim, vpc: &Vpc, platform: &Platform, way_out: WayOut<'_>, seen: &Seen) -> Outcome {
+    let (spec, network, refusal) = match way_out {
+        WayOut::Closed => (isolation::vpc_spec(platform, None), None, None),
+        WayOut::Through(network) => (isolation::vpc_spec(platform, Some(network)), Some(network), None),
+        WayOut::AsIs(refusal) => {
+            (isolation::keeping_egress(platform, &vpc.spec), attached_network(vpc, platform), Some(refusal))
+        }
+    };
+    let rewrite = !isolation::same(&vpc.spec, &spec);
+    let moves_egress = egress_of(&vpc.spec) != egress_of(&spec);
+    let mut outcome = match refusal {
+        Some(refusal) => refused(refusal),
+        None if moves_egress => Outcome::waiting(
+            reason::UPDATING,
+            format!(
+                "Vpc {} is rewritten; waiting for Kube-OVN to {} its way out",
+                vpc.name_any(),
+                if spec.enable_external { "attach" } else { "withdraw" }
+            ),
+        ),
+        None => confirmed(vpc, network, seen),
+    };
+    let mut changes = held(claim, None);
+    if rewrite {
+        let next = isolation::next_write(&vpc.spec, spec);
+        changes.push(Change::UpdateVpc(Box::new(teardown::rewritten(vpc, next))));
+    }
+    outcome.changes = changes;
+    outcome
+}
+
+/// Whether Kube-OVN has confirmed what is written.
+fn confirmed(vpc: &Vpc, network: Option<&ProviderNetwork>, seen: &Seen) -> Outcome {
+    let name = vpc.name_any();
+    let status = vpc.status.clone().unwrap_or_default();
+    let waits = |what: String| match &seen.kube_ovn {
+        KubeOvn::Silent(why) => Outcome::waiting(
+            reason::KUBE_OVN_NOT_RUNNING,
+            format!("{what}, but {}", KubeOvn::silent_message(why)),
+        ),
+        _ => Outcome::waiting(reason::CREATING, what),
+    };
+    if !status.standby {
+        return waits(format!("Vpc {name} is written; waiting for Kube-OVN to build it"));
+    }
+    match network {
+        Some(network) => {
+            let attached =
+                status.enable_external && status.extra_external_subnets.contains(&network.external_subnet);
+            let address = seen.router_eips.iter().any(|eip| {
+                eip.spec.external_subnet == network.external_subnet
+                    && eip.status.as_ref().is_some_and(|s| s.ready)
+            });
+            if !attached || !address {
+                if !seen.gateway_nodes {
+                    return Outcome::stalled(
+                        reason::NO_GATEWAY_NODE,
+                        format!(
+                            "no node of the under cluster carries provider network '{}'; the platform's engineers must label nodes {} or {}",
+                            network.name,
+                            kmetal_crds::names::ROLE_NETWORK,
+                            kmetal_crds::names::ROLE_CONTROL_PLANE
+                        ),
+                    );
+                }
+                return waits(format!(
+                    "Vpc {name} is written; waiting for Kube-OVN to attach it to provider network '{}'",
+                    network.name
+                ));
+            }
+        }
+        None if status.enable_external => {
+            return waits(format!("Vpc {name} is written; waiting for Kube-OVN to withdraw its way out"));
+        }
+        None => {}
+    }
+    let out = network.map_or_else(
+        || "it has no way out".to_owned(),
+        |network| format!("it leaves through provider network '{}'", network.name),
+    );
+    // A fresh Vpc has generation 1 and Kube-OVN does not write into its spec, so a later one is a rewrite of ours.
+    let isolation = if vpc.metadata.generation.unwrap_or(1) > 1 {
+        "its isolation was rewritten since it was made, and Kube-OVN gives no confirmation of a rewrite"
+    } else {
+        "its isolation is in place"
+    };
+    Outcome::ready(format!("Vpc {name} is built: {out}, {isolation}"))
+}
+
+fn without_platform(ours: Option<&Vpc>, why: &str) -> Outcome {
+    let (made, status) = match ours {
+        Some(vpc) => (
+            format!("Vpc {} keeps the isolation that it has and is not changed", vpc.name_any()),
+            vpc.status.as_ref(),
+        ),
+        None => ("no Vpc is made".into(), None),
+    };
+    let message = format!(
+        "{made}, because the platform configuration of kmetal-networking is not usable; the platform's engineers must mend it: {why}"
+    );
+    if status.is_some_and(|status| status.standby) {
+        return Outcome::ready(message);
+    }
+    Outcome::stalled(reason::PLATFORM_NOT_CONFIGURED, message)
+}
+
+fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen) -> Outcome {
+    let gone = || Outcome::waiting(reason::DELETING, "nothing is left of this VPC").with(released(claim));
+    let Some(vpc) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
+    if seen.environment.is_finishing() {
+        // The Environment is deleted and its workloads are gone: nobody is left to see the waiting, and the sweep
+        // takes down what stands on the Kube-OVN side.
+        return gone();
+    }
+    let named: Vec<&str> = seen.subnets.iter().flatten().map(String::as_str).collect();
+    if !named.is_empty() {
+        return Outcome::waiting(
+            reason::IN_USE,
+            format!(
+                "VpcClaim {} is kept while these SubnetClaims lie in it: {}; delete them first",
+                claim.name_any(),
+                listed(&named)
+            ),
+        );
+    }
+    let waiting = |what: String| match &seen.kube_ovn {
+        KubeOvn::Silent(why) => Outcome::waiting(
+            reason::KUBE_OVN_NOT_RUNNING,
+            format!("{what}, but {}", KubeOvn::silent_message(why)),
+        ),
+        _ => Outcome::waiting(reason::DELETING, what),
+    };
+    if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
+        return waiting(
+            "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),
+        );
+    }
+    match teardown::vpc(vpc, &seen.router_eips) {
+        Step::Done => gone(),
+        Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
+        Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
+    }
+}
+
+fn egress_status(vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {
+    let subnet = egress::attached(Some(vpc))?;
+    let network = seen.platform.as_ref().ok().and_then(|platform| platform.by_external_subnet(subnet));
+    let eip = seen.router_eips.iter().find(|eip| eip.spec.external_subnet == subnet);
+    let address = eip.and_then(|eip| eip.status.as_ref()).filter(|status| status.ready).map(|status| {
+        let parts = [status.v4_ip.as_str(), status.v6_ip.as_str()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+    });
+    let provider_network = network.map_or_else(|| subnet.to_owned(), |network| network.name.clone());
+    Some(EgressStatus { provider_network, address: address.filter(|address| !address.is_empty()) })
+}
+
+fn attached_network<'a>(vpc: &Vpc, platform: &'a Platform) -> Option<&'a ProviderNetwork> {
+    platform.by_external_subnet(egress::attached(Some(vpc))?)
+}
+
+fn egress_of(spec: &VpcSpec) -> (bool, &[String]) {
+    (spec.enable_external, &spec.extra_external_subnets)
+}
+
+fn refused(refusal: Refusal) -> Outcome {
+    match refusal.progress {
+        Progress::Stalled => Outcome::stalled(refusal.reason, refusal.message),
+        Progress::Waiting | Progress::Ready => Outcome::waiting(refusal.reason, refusal.message),
+    }
+}
+
+/// Our finalizer before the first side effect, then the write.
+fn held(claim: &VpcClaim, write: impl Into<Option<Change>>) -> Vec<Change> {
+    let hold = (!has_finalizer(claim)).then_some(Change::Hold);
+    hold.into_iter().chain(write.into()).collect()
+}
+
+fn released(claim: &VpcClaim) -> Vec<Change> {
+    if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() }
+}
+
+fn has_finalizer(claim: &VpcClaim) -> bool {
+    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// At most eight names, so that a message stays one.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}
