@@ -9,11 +9,19 @@
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
+
+mod ownership;
+
+/// Field manager of finalizers: an apply of an object that does not list them must not take them away.
+const FINALIZERS: &str = "kmetal-finalizers";
+/// How often a status is tried against a writer that keeps changing the object.
+const STATUS_ATTEMPTS: u32 = 4;
 
 /// What [`create`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +35,7 @@ pub enum Created<K> {
 /// How exclusive a status write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Refused when the object was replaced by another of the same name.
+    /// Refused when the object was replaced by another of the same name; other changes do not matter.
     Uid,
     /// Refused also when anything in it changed since it was read.
     Version,
@@ -57,10 +65,12 @@ where
 /// Server-side applies `object` to the existing object with that `uid`, taking over fields others changed.
 ///
 /// Seen on a real API server (1.35), for built-in kinds and custom resources alike:
-/// - the name now belongs to another object → 409 "uid mismatch: the provided object specified uid …";
-/// - the object is gone → 409 of the same kind: the uid in the body keeps apply from creating it.
+/// - the object is gone → 409 "uid mismatch … no existing object was found": the uid keeps apply from creating it;
+/// - the name now belongs to another object → 422 "metadata.uid: field is immutable";
+/// - an apply that changes nothing leaves the resourceVersion as it is.
 ///
-/// Both are [`Error::Conflict`]: read again, decide again.
+/// The first two are [`Error::Conflict`]: read again, decide again. The first update of an object that [`create`] made
+/// takes two more requests, so that what a later one leaves out is removed.
 pub async fn update<K>(api: &Api<K>, manager: &str, uid: &str, object: &K) -> Result<K>
 where
     K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
@@ -71,10 +81,19 @@ where
     meta.uid = Some(uid.to_owned());
     meta.resource_version = None;
     meta.managed_fields = None;
-    let body = typed::<K>(serde_json::to_value(&body).map_err(anyhow::Error::from)?);
+    let body = Patch::Apply(typed::<K>(serde_json::to_value(&body).map_err(anyhow::Error::from)?));
     let params = PatchParams::apply(manager).force();
     let name = object.name_any();
-    api.patch(&name, &params, &Patch::Apply(&body)).await.map_err(|error| raced(&name, error))
+    let applied = api.patch(&name, &params, &body).await.map_err(|error| raced(&name, error))?;
+    let Some(moved) = ownership::moved(applied.managed_fields(), manager) else { return Ok(applied) };
+    let patch = json!({ "metadata": {
+        "uid": uid,
+        "resourceVersion": applied.resource_version(),
+        "managedFields": moved,
+    }});
+    let moving = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+    api.patch(&name, &moving, &Patch::Merge(patch)).await.map_err(|error| raced(&name, error))?;
+    api.patch(&name, &params, &body).await.map_err(|error| raced(&name, error))
 }
 
 /// Deletes the object with that `uid` in the background.
@@ -113,11 +132,14 @@ where
         "finalizers": after,
     }});
     let name = object.name_any();
-    match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    let params = PatchParams { field_manager: Some(FINALIZERS.to_owned()), ..PatchParams::default() };
+    match api.patch(&name, &params, &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 && !present => Ok(()),
         // 422: the object began to be deleted meanwhile, no finalizer may be added any more.
-        Err(kube::Error::Api(status)) if status.code == 422 => Err(Error::Conflict(status.message)),
+        Err(kube::Error::Api(status)) if status.code == 422 => {
+            Err(Error::Conflict(format!("{name} changed meanwhile: {}", status.message)))
+        }
         Err(error) => Err(raced(&name, error)),
     }
 }
@@ -125,6 +147,10 @@ where
 /// Server-side applies `status` to the status subresource of `object`, as it was read.
 ///
 /// An object that is gone needs no status: that is a success. [`Error::Conflict`] as [`Guard`] says.
+///
+/// The status subresource ignores a uid in the body (seen on a real API server, 1.35, with a custom resource), so the
+/// resourceVersion is sent, which no other object can have; when it is merely old, the object is read and the write
+/// repeated if it still is the same one.
 pub async fn write_status<K, S>(
     api: &Api<K>,
     manager: &str,
@@ -133,22 +159,33 @@ pub async fn write_status<K, S>(
     status: &S,
 ) -> Result<()>
 where
-    K: Resource + DeserializeOwned,
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned,
     K::DynamicType: Default,
     S: Serialize,
 {
     let name = object.name_any();
-    let mut meta = json!({ "name": name, "uid": object.uid() });
-    if guard == Guard::Version {
-        meta["resourceVersion"] = json!(object.resource_version());
-    }
+    let params = PatchParams::apply(manager).force();
     let status = serde_json::to_value(status).map_err(anyhow::Error::from)?;
-    let body = typed::<K>(json!({ "metadata": meta, "status": status }));
-    match api.patch_status(&name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(raced(&name, error)),
+    let mut version = object.resource_version();
+    for attempt in 1.. {
+        let meta = json!({ "name": name, "resourceVersion": version });
+        let body = typed::<K>(json!({ "metadata": meta, "status": status }));
+        match api.patch_status(&name, &params, &Patch::Apply(&body)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status))
+                if status.code == 409 && guard == Guard::Uid && attempt < STATUS_ATTEMPTS =>
+            {
+                match api.get_opt(&name).await? {
+                    None => return Ok(()),
+                    Some(live) if live.uid() == object.uid() => version = live.resource_version(),
+                    Some(_) => return Err(Error::Conflict(format!("{name} was replaced meanwhile"))),
+                }
+            }
+            Err(error) => return Err(raced(&name, error)),
+        }
     }
+    Ok(())
 }
 
 /// Apply needs the type in the body, and a derived Rust type need not carry it.
@@ -162,14 +199,19 @@ where
     body
 }
 
-/// A 409 or 404 means that the object is no longer the one that was read.
+/// 409, 404, and 422 about the uid mean that the object is no longer the one that was read.
 fn raced(name: &str, error: kube::Error) -> Error {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409) => {
+        kube::Error::Api(status) if matches!(status.code, 404 | 409) || is_uid_refused(&status) => {
             Error::Conflict(format!("{name} changed meanwhile: {}", status.message))
         }
         error => error.into(),
     }
+}
+
+fn is_uid_refused(status: &Status) -> bool {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    status.code == 422 && causes.iter().any(|cause| cause.field == "metadata.uid")
 }
 
 #[cfg(test)]

@@ -20,7 +20,10 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, Response, StatusCode, header::RETRY_AFTER};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{RETRY_AFTER, USER_AGENT},
+};
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
@@ -66,10 +69,12 @@ impl TimedOut {
     }
 }
 
-/// A client for `config` that writes only while `fence` allows it.
+/// A client for `config` that calls itself `agent` and writes only while `fence` allows it.
 ///
 /// `config` must be trusted: an `exec` entry in it would be run.
-pub fn connect(config: &Config, fence: Fence) -> Result<Client, kube::Error> {
+pub fn connect(mut config: Config, agent: &str, fence: Fence) -> Result<Client, kube::Error> {
+    let agent = HeaderValue::from_str(&format!("{agent}/{}", env!("CARGO_PKG_VERSION")));
+    config.headers.extend(agent.ok().map(|agent| (USER_AGENT, agent)));
     if let Some(proxy) = &config.proxy_url {
         tracing::info!(host = proxy.host(), "a proxy is configured; the API server is dialled directly");
     }
@@ -90,7 +95,7 @@ pub fn connect(config: &Config, fence: Fence) -> Result<Client, kube::Error> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(http);
-    Ok(Client::new(service, config.default_namespace.clone()))
+    Ok(Client::new(service, config.default_namespace))
 }
 
 /// What is between every request of ours and the wire; a layer so that tests can put it before a mock.

@@ -140,8 +140,11 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<Stopped>() => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{name} ends: {error:#}");
-            eprintln!("{name}: {error:#}");
+            if tracing::dispatcher::has_been_set() {
+                tracing::error!("{name} ends: {error:#}");
+            } else {
+                eprintln!("{name}: {error:#}");
+            }
             ExitCode::FAILURE
         }
     }
@@ -156,8 +159,8 @@ impl Process {
         let config = kube::Config::infer().await.context("find the API server")?;
         tracing::info!(server = %config.cluster_url, "under cluster");
         let fence = Fence::default();
-        let client = client::connect(&config, fence.clone())?;
-        let election_client = client::connect(&config, Fence::default())?;
+        let client = client::connect(config.clone(), name, fence.clone())?;
+        let election_client = client::connect(config, name, Fence::default())?;
         let process = Self::assemble(name, options, client, election_client, fence);
 
         let address = options.admin_address;

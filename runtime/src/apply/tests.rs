@@ -137,32 +137,108 @@ async fn finalizers_of_an_object_that_is_gone_or_going() {
 }
 
 #[tokio::test]
-async fn a_status_names_its_type_its_uid_and_when_asked_its_version() {
-    let nodes = "/api/v1/nodes";
-    let node: Node =
-        serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "u", "resourceVersion": "3" } }))
-            .unwrap();
+async fn a_name_that_belongs_to_another_object_now_is_a_race() {
+    let server = Server::new(&[MAPS]);
+    server.script(|_| {
+        let (code, mut body) = status(422, "Invalid", "field is immutable");
+        body["details"] = json!({ "causes": [{ "reason": "FieldValueInvalid", "field": "metadata.uid" }] });
+        Some((code, body))
+    });
+    let error = update(&maps(&server), "me", "u", &map("a")).await.unwrap_err();
+    assert_eq!(error.class(), "conflict");
+    let error = update(&maps(&answering(422, "Invalid")), "me", "u", &map("a")).await.unwrap_err();
+    assert_eq!(error.class(), "invalid");
+}
+
+#[tokio::test]
+async fn the_first_update_after_creation_takes_over_what_was_created_and_applies_again() {
+    let server = Server::new(&[MAPS]);
+    server.script(|seen| {
+        let answer = json!({ "metadata": { "name": "a", "resourceVersion": "8", "managedFields": [
+            { "manager": "me", "operation": "Update", "apiVersion": "v1", "fieldsV1": { "f:data": {} } },
+        ]}});
+        Some((200, if seen.content_type.contains("apply") { answer } else { seen.body.clone() }))
+    });
+    update(&maps(&server), "me", "u", &map("a")).await.unwrap();
+    let seen = server.seen();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[1].content_type, "application/merge-patch+json");
+    assert_eq!(seen[1].body["metadata"]["resourceVersion"], "8");
+    assert_eq!(seen[1].body["metadata"]["uid"], "u");
+    assert_eq!(seen[1].body["metadata"]["managedFields"][0]["operation"], "Apply");
+    assert_eq!(seen[2].body, seen[0].body);
+}
+
+fn node() -> Node {
+    serde_json::from_value(json!({ "metadata": { "name": "n", "uid": "u", "resourceVersion": "3" } }))
+        .unwrap()
+}
+
+/// Refuses the first `times` writes as outdated; the live object is `live`.
+fn outdated(mut times: u32, live: Option<Node>) -> (Server, Api<Node>) {
+    let server = Server::new(&["/api/v1/nodes"]);
+    server.script(move |seen| {
+        Some(if seen.method == Method::GET {
+            match &live {
+                Some(live) => (200, json!(live)),
+                None => status(404, "NotFound", "gone"),
+            }
+        } else if times > 0 {
+            times -= 1;
+            status(409, "Conflict", "the object has been modified")
+        } else {
+            (200, json!({ "metadata": { "name": "n" } }))
+        })
+    });
+    let api = Api::all(server.client(Fence::default()));
+    (server, api)
+}
+
+#[tokio::test]
+async fn a_status_names_its_type_and_the_version_it_was_decided_on() {
     let status = json!({ "phase": "Running" });
-    for (guard, metadata) in [
-        (Guard::Uid, json!({ "name": "n", "uid": "u" })),
-        (Guard::Version, json!({ "name": "n", "uid": "u", "resourceVersion": "3" })),
-    ] {
-        let server = Server::new(&[nodes]);
-        server.script(|_| Some((200, json!({ "metadata": { "name": "n" } }))));
-        let api = Api::<Node>::all(server.client(Fence::default()));
-        write_status(&api, "me", &node, guard, &status).await.unwrap();
-        let seen = only(&server);
-        assert_eq!(seen.path, "/api/v1/nodes/n/status");
-        let expected = json!({ "apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status });
-        assert_eq!(seen.body, expected);
-    }
+    let (server, api) = outdated(0, None);
+    write_status(&api, "me", &node(), Guard::Uid, &status).await.unwrap();
+    let seen = only(&server);
+    assert_eq!(seen.path, "/api/v1/nodes/n/status");
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": "n", "resourceVersion": "3" }, "status": status,
+    });
+    assert_eq!(seen.body, expected);
+}
+
+#[tokio::test]
+async fn an_old_version_matters_to_an_exclusive_status_only() {
+    let mut live = node();
+    live.metadata.resource_version = Some("4".into());
+    let (server, api) = outdated(1, Some(live.clone()));
+    write_status(&api, "me", &node(), Guard::Uid, &json!({})).await.unwrap();
+    assert_eq!(server.seen()[2].body["metadata"]["resourceVersion"], "4");
+
+    let (server, api) = outdated(1, Some(live.clone()));
+    let error = write_status(&api, "me", &node(), Guard::Version, &json!({})).await.unwrap_err();
+    assert_eq!((error.class(), server.seen().len()), ("conflict", 1));
+
+    let (_, api) = outdated(100, Some(live));
+    let error = write_status(&api, "me", &node(), Guard::Uid, &json!({})).await.unwrap_err();
+    assert_eq!(error.class(), "conflict", "it does not try for ever");
+}
+
+#[tokio::test]
+async fn a_status_never_lands_on_another_object_of_the_name() {
+    let mut other = node();
+    other.metadata.uid = Some("another".into());
+    let (server, api) = outdated(1, Some(other));
+    let error = write_status(&api, "me", &node(), Guard::Uid, &json!({})).await.unwrap_err();
+    assert_eq!((error.class(), server.seen().len()), ("conflict", 2));
 }
 
 #[tokio::test]
 async fn the_status_of_an_object_that_is_gone_is_nobodys_loss() {
-    let status = json!({});
-    for (code, class) in [(404, None), (409, Some("conflict")), (500, Some("transient"))] {
-        let outcome = write_status(&maps(&answering(code, "R")), "me", &map("a"), Guard::Uid, &status).await;
-        assert_eq!(outcome.err().map(|error| error.class()), class, "{code}");
-    }
+    let (_, api) = outdated(1, None);
+    write_status(&api, "me", &node(), Guard::Uid, &json!({})).await.unwrap();
+    write_status(&maps(&answering(404, "R")), "me", &map("a"), Guard::Version, &json!({})).await.unwrap();
+    let outcome = write_status(&maps(&answering(500, "R")), "me", &map("a"), Guard::Uid, &json!({})).await;
+    assert_eq!(outcome.unwrap_err().class(), "transient");
 }
