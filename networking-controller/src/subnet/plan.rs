@@ -319,3 +319,6 @@ fn addresses(subnet: &Subnet) -> Option<Addresses> {
 fn bounded(text: &str) -> String {
     text.chars().take(512).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -358,3 +358,8 @@ fn listed(names: &[&str]) -> String {
     let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod tests;
