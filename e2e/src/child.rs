@@ -33,6 +33,7 @@ pub struct Launch {
     program: PathBuf,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
+    without: Vec<OsString>,
     only_env: bool,
     folder: Option<PathBuf>,
 }
@@ -45,6 +46,7 @@ impl Launch {
             program: program.into(),
             args: Vec::new(),
             env: BTreeMap::new(),
+            without: Vec::new(),
             only_env: false,
             folder: None,
         }
@@ -68,6 +70,13 @@ impl Launch {
     #[must_use]
     pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env.insert(key.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Hides one variable of our own environment from it.
+    #[must_use]
+    pub fn without(mut self, key: impl AsRef<OsStr>) -> Self {
+        self.without.push(key.as_ref().to_owned());
         self
     }
 
@@ -95,6 +104,8 @@ impl Launch {
         let out = File::options().create(true).append(true).open(log).context("open the log")?;
         let mut command = self.command();
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        // A group of its own: Ctrl-C reaches us alone, and we stop the children in order (or the kernel does).
+        command.process_group(0);
         let process = spawner::spawn(command).with_context(|| format!("start {}", self.name))?;
         Ok(Child {
             name: self.name.clone(),
@@ -131,9 +142,10 @@ impl Launch {
         if self.only_env {
             command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         }
+        for key in &self.without {
+            command.env_remove(key);
+        }
         command.arg(process::id().to_string()).arg(&self.program).args(&self.args).envs(&self.env);
-        // A group of its own: Ctrl-C reaches us alone, and we stop the children in order (or the kernel does).
-        command.process_group(0);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod audit;
+pub mod cargo;
 pub mod chart;
 pub mod child;
 pub mod cluster;
@@ -19,6 +20,8 @@ pub mod pki;
 pub mod places;
 pub mod ports;
 pub mod programs;
+pub mod promises;
 pub mod rig;
 pub mod setup;
+pub mod steps;
 pub mod wait;

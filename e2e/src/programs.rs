@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 
 pub use self::{
     build::{ensure, ensure_only},
-    own::own_binary,
+    own::{PROCESSES, build_own, own_binary},
 };
 use crate::{child::Launch, places};
 

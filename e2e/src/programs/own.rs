@@ -7,26 +7,30 @@ use std::{
     sync::{LazyLock, Mutex, PoisonError},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::{child::Launch, places};
+use crate::{cargo, places};
 
-/// The binary of one of our packages (both have the same name), built first unless this process did so already.
+/// Our processes: the package and the binary have the same name.
+pub const PROCESSES: &[&str] = &["kmetal-networking"];
+
+/// Builds one of [`PROCESSES`], alone as it is shipped, unless this process or the one that started it did so already.
 ///
-/// `cargo e2e` builds before it starts the tests and says so by `KMETAL_BUILT`, so that no test waits for a compiler and all run the
-/// same bytes.
-pub fn own_binary(package: &str) -> Result<PathBuf> {
+/// `cargo e2e` builds before it starts the tests and says so by `KMETAL_BUILT`, so that no test waits for a compiler
+/// and all run the same bytes.
+pub fn build_own(package: &str) -> Result<()> {
     static BUILT: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    let path = places::target().join("debug").join(package);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if env::var_os("KMETAL_BUILT").is_none() && !built.contains(package) {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Launch::new("cargo build", cargo)
-            .folder(places::workspace())
-            .args(["build", "--quiet", "--package", package])
-            .run()?;
-        ensure!(status.success(), "cargo build --package {package} failed");
+        cargo::run(&["build", "--package", package])?;
         built.insert(package.to_owned());
     }
+    Ok(())
+}
+
+/// The binary of one of [`PROCESSES`], built if need be.
+pub fn own_binary(package: &str) -> Result<PathBuf> {
+    build_own(package)?;
+    let path = places::target().join("debug").join(package);
     path.is_file().then_some(path).with_context(|| format!("cargo build made no {package}"))
 }

@@ -1,0 +1,80 @@
+//! Building and running the one test binary of the promises (`e2e/tests/promises`).
+//!
+//! The binary is started directly and not through `cargo test`: so it is our child, and ends with us.
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::{
+    cargo,
+    child::Launch,
+    places,
+    programs::{self, PROCESSES},
+};
+
+/// Each test may hold a control plane and an OVN; more of them at once only wait for each other on two cores.
+const THREADS: &str = "2";
+
+/// Which tests.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Parts of names; all tests if empty.
+    pub names: Vec<String>,
+    /// Also the exhaustive ones.
+    pub full: bool,
+    /// Only say which there are.
+    pub list: bool,
+}
+
+/// What cargo says about something that it built.
+#[derive(Deserialize)]
+struct Message {
+    target: Target,
+    executable: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// The test target.
+const PROMISES: &str = "promises";
+
+/// Builds our processes and the tests, and runs the tests. The upstream programs are there already.
+pub fn run(selection: &Selection) -> Result<()> {
+    for package in PROCESSES {
+        programs::build_own(package)?;
+    }
+    let tests = build_tests()?;
+    let mut test = Launch::new("promises", tests)
+        .folder(places::workspace().join("e2e"))
+        .env("KMETAL_BUILT", "1")
+        .args(&selection.names)
+        .args(["--test-threads", THREADS]);
+    if selection.full {
+        test = test.arg("--include-ignored");
+    }
+    if selection.list {
+        test = test.arg("--list");
+    }
+    let status = test.run()?;
+    if !status.success() {
+        bail!("promises are broken: {status}");
+    }
+    Ok(())
+}
+
+fn build_tests() -> Result<String> {
+    let build = ["test", "--package", "kmetal-e2e", "--test", PROMISES, "--no-run"];
+    // Once for people to see, once for the path.
+    cargo::run(&build)?;
+    let messages = cargo::launch(&build).arg("--message-format=json").output()?;
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        // Cargo builds the package's commands along with a test.
+        .filter(|message| message.target.name == PROMISES)
+        .find_map(|message| message.executable)
+        .context("cargo built no test binary")
+}
