@@ -167,7 +167,7 @@ fn a_claim_that_cannot_be_served_is_told_why_and_nothing_is_made() {
         change(&mut seen);
         seen
     };
-    let cases = [
+    let cases = vec![
         ("10.1.0.0/24", with(|seen| seen.vpc_claim = None), reason::VPC_NOT_FOUND),
         (
             "10.1.0.0/24",

@@ -1,6 +1,9 @@
 //! Whatever a tenant writes into their claims, what reaches OVN has one of the known forms (bar B-3).
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+};
 
 use ipnet::IpNet;
 use kmetal_crds::networking::{Egress, VpcClaimSpec};
@@ -25,9 +28,12 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 fn seen(tenant: Option<String>) -> Seen {
-    let text = "{protectedCIDRs: [10.0.0.0/16, 'fd00::/48'], providerNetworks: [{name: internet, externalSubnet: ext, cidr: 203.0.113.0/24, gateway: 203.0.113.1, default: true}]}";
+    static PLATFORM: LazyLock<Arc<Platform>> = LazyLock::new(|| {
+        let text = "{protectedCIDRs: [10.0.0.0/16, 'fd00::/48'], providerNetworks: [{name: internet, externalSubnet: ext, cidr: 203.0.113.0/24, gateway: 203.0.113.1, default: true}]}";
+        Arc::new(Platform::parse(text).unwrap())
+    });
     Seen {
-        platform: Ok(Arc::new(Platform::parse(text).unwrap())),
+        platform: Ok(PLATFORM.clone()),
         kube_ovn: KubeOvn::Running,
         environment: Environment { tenant, terminating: false, workloads: true },
         vpc: None,

@@ -26,8 +26,9 @@ fn platform() -> Platform {
     Platform::parse(PLATFORM).unwrap()
 }
 
-fn claim(egress: Option<Option<&str>>) -> VpcClaim {
-    let egress = egress.map(|name| Egress { provider_network: name.map(Into::into) });
+/// `""` asks for the platform's default.
+fn claim(egress: Option<&str>) -> VpcClaim {
+    let egress = egress.map(|name| Egress { provider_network: (!name.is_empty()).then(|| name.into()) });
     let mut claim = VpcClaim::new("net", kmetal_crds::networking::VpcClaimSpec { egress });
     claim.metadata.namespace = Some("acme-a".into());
     claim.metadata.uid = Some("uid-1".into());
@@ -95,7 +96,7 @@ fn reason_of(plan: &Plan) -> &str {
 
 #[test]
 fn a_new_claim_is_held_and_its_vpc_is_created_complete() {
-    let mut claim = claim(Some(None));
+    let mut claim = claim(Some(""));
     claim.metadata.finalizers = None;
     let plan = plan(&claim, &empty(), now());
     let [Change::Hold, Change::CreateVpc(vpc)] = &plan.changes[..] else { panic!("{:?}", plan.changes) };
@@ -107,7 +108,7 @@ fn a_new_claim_is_held_and_its_vpc_is_created_complete() {
 
 #[test]
 fn a_built_vpc_is_ready_and_planning_again_changes_nothing() {
-    for wish in [None, Some(None), Some(Some("internet"))] {
+    for wish in [None, Some(""), Some("internet")] {
         let claim = claim(wish);
         let plan = plan(&claim, &built(&claim), now());
         assert_eq!(plan.changes, [], "{wish:?}");
@@ -119,7 +120,7 @@ fn a_built_vpc_is_ready_and_planning_again_changes_nothing() {
 
 #[test]
 fn a_network_that_is_not_open_to_the_tenant_is_refused_like_one_that_does_not_exist() {
-    let of = |name| plan(&claim(Some(Some(name))), &empty(), now());
+    let of = |name| plan(&claim(Some(name)), &empty(), now());
     let (theirs, unknown) = (of("theirs"), of("nowhere"));
     assert_eq!(theirs.changes, []);
     assert_eq!(reason_of(&theirs), reason::PROVIDER_NETWORK_NOT_FOUND);
@@ -141,7 +142,7 @@ fn without_a_usable_platform_file_no_vpc_is_made_and_an_old_one_is_left_alone() 
 
 #[test]
 fn what_is_missing_around_the_claim_is_named() {
-    let claim = claim(Some(None));
+    let claim = claim(Some(""));
     let mut silent = built(&claim);
     silent.kube_ovn = KubeOvn::Silent("no lease".into());
     if let Some(status) = silent.vpc.as_mut().and_then(|vpc| vpc.status.as_mut()) {
@@ -209,12 +210,12 @@ fn a_range_that_is_exchanged_is_never_open_in_between() {
 
 #[test]
 fn egress_is_added_to_a_closed_vpc_and_withdrawn_only_after_its_nat_rules() {
-    let open = plan(&claim(Some(None)), &built(&claim(None)), now());
+    let open = plan(&claim(Some("")), &built(&claim(None)), now());
     let [Change::UpdateVpc(vpc)] = &open.changes[..] else { panic!("{:?}", open.changes) };
     assert!(vpc.spec.enable_external);
     assert_eq!(reason_of(&open), reason::UPDATING);
 
-    let attached = built(&claim(Some(None)));
+    let attached = built(&claim(Some("")));
     let waits = plan(&claim(None), &Seen { nat_rules: vec!["snat-x".into()], ..attached.clone() }, now());
     assert_eq!((waits.changes.len(), reason_of(&waits)), (0, reason::UPDATING));
     let closes = plan(&claim(None), &attached, now());
@@ -224,7 +225,7 @@ fn egress_is_added_to_a_closed_vpc_and_withdrawn_only_after_its_nat_rules() {
 
 #[test]
 fn the_network_in_use_outlives_a_change_of_the_default_and_its_removal_from_the_file() {
-    let claim = claim(Some(None));
+    let claim = claim(Some(""));
     let mut seen = built(&claim);
     let other_default = "
 providerNetworks:
@@ -259,8 +260,8 @@ fn a_claim_with_subnets_in_it_waits_and_names_them() {
 
 #[test]
 fn the_way_down_is_detach_then_delete_then_let_go() {
-    let claim = deleted(claim(Some(None)));
-    let mut seen = built(&self::claim(Some(None)));
+    let claim = deleted(claim(Some("")));
+    let mut seen = built(&self::claim(Some("")));
     let [Change::UpdateVpc(detached)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
     assert!(!detached.spec.enable_external && detached.spec.policy_routes.iter().all(|r| r.action == "drop"));
     seen.vpc.as_mut().unwrap().spec = detached.spec.clone();
