@@ -50,6 +50,8 @@ pub fn run(selection: &Selection) -> Result<()> {
     let mut test = Launch::new("promises", tests)
         .folder(places::workspace().join("e2e"))
         .env("KMETAL_BUILT", "1")
+        // An error tells what was expected and what was found; forty frames of a runtime below it only hide that.
+        .env("RUST_LIB_BACKTRACE", "0")
         .args(&selection.names)
         .args(["--test-threads", THREADS]);
     if selection.full {

@@ -4,3 +4,4 @@
 
 mod charts;
 mod control_plane;
+mod processes;
