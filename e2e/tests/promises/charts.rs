@@ -8,6 +8,7 @@ mod permissions;
 mod process;
 mod provider_networks;
 mod refused;
+mod upgrades;
 
 use std::{collections::BTreeSet, fs};
 
