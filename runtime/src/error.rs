@@ -73,11 +73,12 @@ pub fn class_of(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) => match status.code {
             401 | 403 => "forbidden",
-            404 | 410 => "not_found",
+            404 => "not_found",
             408 | 504 => "timeout",
             409 => "conflict",
             400 | 405 | 413 | 415 | 422 => "invalid",
-            429 | 500..=599 => "transient",
+            // 410: a list or a watch has become too old and starts anew.
+            410 | 429 | 500..=599 => "transient",
             _ => "other",
         },
         kube::Error::Service(source) if source.is::<TimedOut>() => "timeout",
@@ -133,7 +134,7 @@ mod tests {
             (403, "forbidden"),
             (404, "not_found"),
             (409, "conflict"),
-            (410, "not_found"),
+            (410, "transient"),
             (422, "invalid"),
             (429, "transient"),
             (500, "transient"),

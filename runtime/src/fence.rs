@@ -1,6 +1,6 @@
 //! The fence: whether this process may write now.
 //!
-//! A leader that was stopped (SIGSTOP, a paused VM) and resumed still believes that it leads, and so does every
+//! A leader that was stopped (SIGSTOP) and resumed still believes that it leads, and so does every
 //! reconcile in it. So the check is not made where a reconcile begins but at the client, on every request that is
 //! not a read, and a write that is under way when the deadline passes is dropped. The deadline is monotonic and is
 //! taken from the moment *before* the renewing request was sent, so no clock of another machine matters.

@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long, env = "KMETAL_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
     /// What is logged, as `level` or `target=level,…`.
-    #[arg(long, env = "KMETAL_LOG_FILTER", default_value = "info")]
+    #[arg(long, env = "KMETAL_LOG_FILTER", default_value = "info,kube_runtime=warn")]
     pub log_filter: String,
 }
 

@@ -14,6 +14,7 @@ use std::{
     fmt::Debug,
     hash::Hash,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream};
@@ -25,7 +26,10 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use self::follow::{Follower, Unreadable};
@@ -38,6 +42,9 @@ use crate::{
 
 mod follow;
 mod guarded;
+
+/// A failure this old that no other followed is over: a watch that goes on where it was cut says nothing.
+const TROUBLE: Duration = Duration::from_secs(25);
 
 /// A kind that can be watched: any typed Kubernetes object.
 pub trait Watchable:
@@ -85,7 +92,7 @@ struct Shared<K: Watchable> {
     what: String,
     store: Store<K>,
     state: watch::Sender<State>,
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<(String, Instant)>>,
     unreadable: Mutex<Unreadable<K>>,
     subscribers: Mutex<Vec<mpsc::UnboundedSender<Arc<K>>>>,
 }
@@ -165,7 +172,8 @@ impl<K: Watchable> Watched<K> {
 
     /// The last error of the watch while it lasts, for a gate or a condition; `None` when all is well.
     pub fn trouble(&self) -> Option<String> {
-        self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let trouble = self.0.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().filter(|(_, at)| at.elapsed() < TROUBLE).map(|(text, _)| text.clone())
     }
 
     /// The object, if it is cached and the kind is present. Absence proves nothing; see [`Watched::exists`].

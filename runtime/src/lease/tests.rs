@@ -1,27 +1,36 @@
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use kube::Api;
 use serde_json::json;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::mock::{Server, Wire};
+use crate::{
+    fence::Fence,
+    mock::{Server, Wire},
+};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kmetal-system/leases";
 const SECOND: Duration = Duration::from_secs(1);
 const TERMS: Terms = Terms { duration: Duration::from_secs(15) };
 
-fn spec(holder: Option<&str>, duration: i32) -> LeaseSpec {
-    LeaseSpec {
+fn lease(holder: Option<&str>, duration: Option<i32>) -> Lease {
+    let spec = LeaseSpec {
         holder_identity: holder.map(ToOwned::to_owned),
-        lease_duration_seconds: Some(duration),
+        lease_duration_seconds: duration,
         ..LeaseSpec::default()
-    }
+    };
+    Lease { spec: Some(spec), ..Lease::default() }
 }
 
 #[test]
 fn a_candidate_decides_by_what_it_saw_and_for_how_long() {
-    let held = spec(Some("a"), 15);
-    let longer = spec(Some("a"), 60);
-    let released = spec(None, 1);
-    let emptied = spec(Some(""), 1);
-    let never_said = LeaseSpec { holder_identity: Some("a".into()), ..LeaseSpec::default() };
+    let held = lease(Some("a"), Some(15));
+    let longer = lease(Some("a"), Some(60));
+    let released = lease(None, Some(1));
+    let emptied = lease(Some(""), Some(1));
+    let never_said = lease(Some("a"), None);
+    let blank = Lease::default();
     for (name, lease, unchanged, step) in [
         ("no lease", None, 0, Step::Create),
         ("just seen", Some(&held), 0, Step::Wait(15 * SECOND)),
@@ -32,6 +41,7 @@ fn a_candidate_decides_by_what_it_saw_and_for_how_long() {
         ("ours counts when it is longer", Some(&never_said), 10, Step::Wait(5 * SECOND)),
         ("released", Some(&released), 0, Step::Take),
         ("released the old way", Some(&emptied), 0, Step::Take),
+        ("an object without a spec", Some(&blank), 0, Step::Take),
     ] {
         assert_eq!(decide(lease, unchanged * SECOND, TERMS), step, "{name}");
     }

@@ -85,38 +85,38 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
                 };
                 failures = if failed.elapsed() > CALM { 1 } else { failures + 1 };
                 failed = Instant::now();
-                let missing = self.note(&failure);
-                tokio::time::sleep(exponential(failures, FIRST, PAUSE)).await;
-                if missing {
+                let code = self.note(&failure);
+                // Too old a version is no trouble of the server's: the list may follow at once.
+                let pause = if code == Some(410) { FIRST } else { exponential(failures, FIRST, PAUSE) };
+                tokio::time::sleep(pause).await;
+                if code == Some(404) {
                     break;
                 }
             }
         }
     }
 
-    /// Takes note of a failure; true when it says that the kind is not served.
-    fn note(&mut self, failure: &watcher::Error) -> bool {
+    /// Takes note of a failure; returns the status code if the server gave one.
+    fn note(&mut self, failure: &watcher::Error) -> Option<u16> {
         let what = self.watched.what().to_owned();
-        let (text, class, missing) = match failure {
+        let (text, class, code) = match failure {
             watcher::Error::InitialListFailed(error)
             | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => {
-                let missing = matches!(error, kube::Error::Api(status) if status.code == 404);
-                (error::describe(error), error::class_of(error), missing)
-            }
-            watcher::Error::WatchError(status) => {
-                let error = kube::Error::Api(status.clone());
-                (error::describe(&error), error::class_of(&error), status.code == 404)
-            }
-            watcher::Error::NoResourceVersion => (failure.to_string(), "other", false),
+            | watcher::Error::WatchFailed(error) => told(error),
+            watcher::Error::WatchError(status) => told(&kube::Error::Api(status.clone())),
+            watcher::Error::NoResourceVersion => (failure.to_string(), "other", None),
         };
         self.metrics.watch_failed(&what, class);
-        if missing {
-            self.go_missing();
-        } else if self.set_trouble(Some(text.clone())) {
-            tracing::warn!(kind = what, error = text, "watch failed; trying again");
+        match code {
+            Some(404) => self.go_missing(),
+            Some(410) => tracing::debug!(kind = what, error = text, "listing again"),
+            _ => {
+                if self.set_trouble(Some(&text)) {
+                    tracing::warn!(kind = what, error = text, "watch failed; trying again");
+                }
+            }
         }
-        missing
+        code
     }
 
     fn go_missing(&mut self) {
@@ -252,11 +252,10 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
     }
 
     /// True when the text is another than before.
-    fn set_trouble(&self, now: Option<String>) -> bool {
+    fn set_trouble(&self, now: Option<&str>) -> bool {
         let mut trouble = self.watched.0.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        let changed = *trouble != now;
-        *trouble = now;
-        changed
+        let before = std::mem::replace(&mut *trouble, now.map(|text| (text.to_owned(), Instant::now())));
+        before.as_ref().map(|(text, _)| text.as_str()) != now
     }
 
     fn unreadable<T>(&self, with: impl FnOnce(&mut Unreadable<K>) -> T) -> T {
@@ -267,6 +266,14 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         let invalid = self.unreadable(|unreadable| unreadable.seen.len());
         self.metrics.watched(self.watched.what(), self.watched.0.store.len(), invalid);
     }
+}
+
+fn told(error: &kube::Error) -> (String, &'static str, Option<u16>) {
+    let code = match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    };
+    (error::describe(error), error::class_of(error), code)
 }
 
 fn reference<K: Watchable>(object: &Guarded<K>) -> ObjectRef<K> {

@@ -1,9 +1,7 @@
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::{fence::Fence, mock::Server};
@@ -202,6 +200,23 @@ async fn errors_of_the_server_are_retried_and_shown_but_what_is_cached_stays() {
     server.script(|_| None);
     sleep(6 * SECOND).await;
     assert_eq!(names(&watched.all()), ["a", "b"]);
+    assert_eq!(watched.trouble(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trouble_is_over_when_the_watch_goes_on_silently() {
+    let server = Server::new(&[MAPS]);
+    let watched = watch(&server);
+    watched.settled().await;
+    let mut refusals = 1;
+    server.script(move |seen| {
+        let refused = seen.query.contains("watch=true") && refusals > 0;
+        refusals -= i32::from(refused);
+        refused.then(|| crate::mock::status(500, "InternalError", "no"))
+    });
+    sleep(Duration::from_secs(u64::from(WATCH_SECONDS)) + SECOND).await;
+    assert_eq!(watched.trouble().as_deref(), Some("no (500)"));
+    sleep(TROUBLE).await;
     assert_eq!(watched.trouble(), None);
 }
 
