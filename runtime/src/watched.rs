@@ -213,8 +213,9 @@ impl<K: Watchable> Watched<K> {
     /// Whether the object exists, decodable or not; [`Error::Unknown`] unless the kind is present.
     pub fn exists(&self, object: &ObjectRef<K>) -> Result<bool> {
         self.read(|store| {
-            store.get(object).is_some()
-                || self.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner).contains(object)
+            // Locked over both looks: an object moves from one to the other while the lock is held.
+            let unreadable = self.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+            unreadable.contains(object) || store.get(object).is_some()
         })
     }
 

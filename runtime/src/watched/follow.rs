@@ -163,8 +163,11 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
     /// The list is complete: it replaces the cache, and everybody hears of all that is in it and all that left it.
     fn listed(&mut self) {
         let before = self.watched.0.store.state();
-        self.unreadable(|unreadable| unreadable.seen = std::mem::take(&mut unreadable.listing));
+        // Together, so that nobody sees an object in neither place.
+        let mut unreadable = self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        unreadable.seen = std::mem::take(&mut unreadable.listing);
         self.writer.apply_watcher_event(&Event::InitDone);
+        drop(unreadable);
         let what = self.watched.what();
         let arrived = self.watched.0.state.send_if_modified(|state| {
             std::mem::replace(&mut state.presence, Presence::Present) != Presence::Present
@@ -188,7 +191,8 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         let before = self.watched.0.store.get(&key);
         match self.decode(object, false) {
             Some(object) => {
-                self.unreadable(|unreadable| unreadable.seen.remove(&key));
+                let mut unreadable = self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+                unreadable.seen.remove(&key);
                 self.writer.apply_watcher_event(&Event::Apply(object));
             }
             // What was cached is no longer true, and what is true cannot be read.
