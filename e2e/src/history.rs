@@ -1,8 +1,10 @@
 //! Every stored version of every object of some kinds, from a moment on.
 //!
 //! A watch never skips a version, so an invariant ("the drop policies are never absent") can be checked on all of them
-//! and not only on the last. What would break that promise (a watch that fell too far behind) is an error, never a
-//! silent gap.
+//! and not only on the last. Where a watch cannot go on (a restarted API server), the versions between are read one by
+//! one ([`gap`]); where that cannot be done either (compaction), judging the history is an error, never a silent gap.
+
+mod gap;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -128,10 +130,9 @@ async fn follow(api: Api<DynamicObject>, mut from: String, record: Arc<Mutex<Rec
 
 /// An error is a gap; a broken connection is none.
 async fn one_watch(api: &Api<DynamicObject>, from: &mut String, record: &Mutex<Record>) -> Result<()> {
-    let parameters = WatchParams::default();
-    let stream = match api.watch(&parameters, from).await {
+    let stream = match api.watch(&WatchParams::default(), from).await {
         Ok(stream) => stream,
-        Err(kube::Error::Api(status)) if status.code == 410 => bail!("versions after {from} are compacted"),
+        Err(kube::Error::Api(status)) if status.code == 410 => return bridge(api, from, record).await,
         Err(_) => return Ok(()),
     };
     let mut stream = stream.boxed();
@@ -143,11 +144,20 @@ async fn one_watch(api: &Api<DynamicObject>, from: &mut String, record: &Mutex<R
                 *from = bookmark.metadata.resource_version;
                 continue;
             }
-            WatchEvent::Error(status) if status.code == 410 => bail!("versions after {from} are compacted"),
+            WatchEvent::Error(status) if status.code == 410 => return bridge(api, from, record).await,
             WatchEvent::Error(_) => return Ok(()),
         };
         *from = object.resource_version().context("an object without resourceVersion")?;
         lock(record).versions.push(Version { object, deleted });
+    }
+    Ok(())
+}
+
+async fn bridge(api: &Api<DynamicObject>, from: &mut String, record: &Mutex<Record>) -> Result<()> {
+    let known = lock(record).versions.clone();
+    if let Some((versions, now)) = gap::bridge(api, from, &known).await? {
+        lock(record).versions.extend(versions);
+        *from = now;
     }
     Ok(())
 }

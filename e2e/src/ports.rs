@@ -56,3 +56,19 @@ pub fn take() -> Result<Port> {
         })
         .context("every port from 20000 to 29999 is taken")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_held_until_it_is_dropped() {
+        let (one, two) = (take().unwrap(), take().unwrap());
+        assert_ne!(one.number(), two.number());
+        let file = std::env::temp_dir().join("kmetal-ports").join(one.number().to_string());
+        let other = File::open(file).unwrap();
+        assert!(other.try_lock().is_err(), "another run could take it");
+        drop(one);
+        assert!(other.try_lock().is_ok(), "it is held for ever");
+    }
+}

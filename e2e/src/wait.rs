@@ -103,7 +103,7 @@ impl Wait {
             Ok(value) => Ok(value),
             Err(error) => {
                 let seen = dump::all(&self.client, &self.rig, &self.shown).await;
-                Err(error.context(seen))
+                bail!("{error:#}\n{seen}")
             }
         }
     }

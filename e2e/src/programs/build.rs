@@ -92,7 +92,7 @@ fn go_build(group: &Group, into: &Path, log: &Path, title: &str, began: Instant)
     };
     let go = Launch::new("go build", "go")
         .folder(places::module(group.folder))
-        .args(["build", "-v", "-trimpath", "-ldflags", group.ldflags, "-o"])
+        .args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", group.ldflags, "-o"])
         .arg(output)
         .args(group.programs.iter().map(|(_, package)| package));
     let _ = fs::remove_file(log);

@@ -88,7 +88,9 @@ subjects: [{{kind: ServiceAccount, name: writer, namespace: {namespace}}}]"
         let patch = Patch::Merge(json!({"data": {"key": value}}));
         maps.patch("m", &PatchParams::default(), &patch).await?;
         if value == "b" {
-            // The recording goes on over a restart of the API server.
+            // The recording goes on over a restart of the API server, even when its watch cannot: the new server
+            // knows nothing from before this write to another kind.
+            cluster.kubectl(&["label", "namespace", "default", "written=later"]).await?;
             cluster.kill_apiserver()?;
             cluster.start_apiserver().await?;
         }
@@ -108,10 +110,26 @@ subjects: [{{kind: ServiceAccount, name: writer, namespace: {namespace}}}]"
         [(None, false), (Some("a"), false), (Some("b"), false), (Some("c"), false), (Some("c"), true)];
     ensure!(seen == stored, "{seen:?}");
 
+    let bridged =
+        mark.entries()?.iter().any(|entry| entry.request_uri.contains("resourceVersionMatch=Exact"));
+    ensure!(bridged, "the watch went on, so bridging was not tried");
     let written = mark.writes_by(namespace, "writer")?;
     let verbs: Vec<&str> = written.iter().map(|entry| entry.verb.as_str()).collect();
     ensure!(verbs == ["create", "patch", "patch", "patch", "delete", "delete"], "{verbs:?}");
     ensure!(written.last().is_some_and(|entry| entry.code() == 403), "{:?}", written.last());
+
+    let error = cluster
+        .wait_for("the moon is blue")
+        .await?
+        .within(Duration::from_millis(200))
+        .showing::<ConfigMap>(Some(namespace), "kube-root-ca.crt")
+        .until(async || Ok(None::<()>))
+        .await
+        .expect_err("it is not");
+    let told = error.to_string();
+    let parts =
+        ["the moon is blue", "BEGIN CERTIFICATE", "events in acme-dev", "log of oracle-kube-scheduler"];
+    ensure!(parts.iter().all(|part| told.contains(part)), "a failed wait tells only:\n{told}");
 
     environment.delete().await?;
     cluster.wait_gone::<Namespace>(None, namespace).await?;
