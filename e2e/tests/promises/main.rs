@@ -4,4 +4,5 @@
 
 mod charts;
 mod control_plane;
+mod kube_ovn;
 mod processes;
