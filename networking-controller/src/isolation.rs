@@ -62,9 +62,14 @@ pub fn keeping_egress(platform: &Platform, seen: &VpcSpec) -> VpcSpec {
     VpcSpec { policy_routes: spec.policy_routes, ..seen.clone() }
 }
 
-/// The same Vpc without a way out: what is written before a Vpc is deleted, whatever the platform file says by then.
-pub fn detached(spec: &VpcSpec) -> VpcSpec {
-    VpcSpec { policy_routes: drops(spec).cloned().collect(), ..VpcSpec::default() }
+/// The same Vpc attached to an external subnet, without a route to it: nothing leaves, everything stays dropped.
+pub fn reattached(spec: &VpcSpec, external_subnet: &str) -> VpcSpec {
+    VpcSpec {
+        enable_external: true,
+        extra_external_subnets: vec![external_subnet.into()],
+        policy_routes: drops(spec).cloned().collect(),
+        ..VpcSpec::default()
+    }
 }
 
 /// The wanted spec as the next one to write over `seen`: drops are added in one write and removed in the next, so
@@ -156,7 +161,9 @@ protectedCIDRs: [{protected}]
         assert_eq!(text(&spec).last().unwrap(), "1000 ip4 reroute");
         assert_eq!(spec.extra_external_subnets, ["ext"]);
         assert_eq!(spec.static_routes[0].next_hop_ip, "203.0.113.1");
-        assert_eq!(text(&detached(&spec)), text(&vpc_spec(&platform, None)));
+        let reattached = reattached(&spec, "ext");
+        assert_eq!(text(&reattached), text(&vpc_spec(&platform, None)));
+        assert!(reattached.enable_external && reattached.static_routes.is_empty());
     }
 
     #[test]

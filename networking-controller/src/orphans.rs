@@ -5,7 +5,11 @@
 //! It looks at the whole world each time, because there is no claim to queue. A claim counts as vanished only when
 //! the API server itself says so: a cache may be old.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, stream};
 use kmetal_crds::networking::{SubnetClaim, VpcClaim};
@@ -17,6 +21,7 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 
 use crate::{
     apply::apply_without_claim,
@@ -45,19 +50,25 @@ pub async fn run(context: Arc<Context>) {
         context.kube_ovn.changes().boxed(),
     ]);
     let process = context.process.clone();
-    repeat(&process, "orphans", triggers, INTERVAL, async || sweep(&context).await).await;
+    let since = Mutex::new(BTreeMap::new());
+    repeat(&process, "orphans", triggers, INTERVAL, async || sweep(&context, &mut *since.lock().await).await)
+        .await;
 }
 
-async fn sweep(context: &Context) -> Result<()> {
+async fn sweep(context: &Context, since: &mut BTreeMap<ClaimRef, Instant>) -> Result<()> {
     if matches!(context.kube_ovn_now(), KubeOvn::Missing(_)) {
         return Ok(());
     }
     let mut outcome = Ok(());
-    for claim in suspects(context)? {
+    let suspects = suspects(context)?;
+    since.retain(|claim, _| suspects.contains(claim));
+    for claim in suspects {
         if !vanished(context, &claim).await? {
             continue;
         }
-        let changes = remains(context, &claim)?;
+        let waited = since.entry(claim.clone()).or_insert_with(Instant::now).elapsed();
+        let waited = i64::try_from(waited.as_secs()).unwrap_or(i64::MAX);
+        let changes = remains(context, &claim, waited)?;
         if !changes.is_empty() {
             tracing::info!(
                 kind = claim.kind,
@@ -132,7 +143,7 @@ async fn vanished(context: &Context, claim: &ClaimRef) -> Result<bool> {
 }
 
 /// The next step down for a claim that is gone.
-fn remains(context: &Context, claim: &ClaimRef) -> Result<Vec<Change>> {
+fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Change>> {
     let caches = &context.caches;
     if claim.kind == "VpcClaim" {
         let name = names::vpc(&claim.namespace, &claim.name);
@@ -146,7 +157,7 @@ fn remains(context: &Context, claim: &ClaimRef) -> Result<Vec<Change>> {
         return Ok(if occupied {
             Vec::new()
         } else {
-            steps(teardown::vpc(&vpc, &context.router_eips(&vpc)))
+            steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited))
         });
     }
     let objects = subnet::objects_of(context, claim)?;

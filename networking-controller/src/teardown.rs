@@ -75,18 +75,37 @@ pub fn release(attachment: &NetworkAttachmentDefinition) -> Vec<Change> {
     changes
 }
 
-/// Next step for a Vpc in which nothing is left. `router_eips` are the router's own addresses.
-pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip]) -> Step {
+/// Seconds after which a router's address that Kube-OVN has forgotten is taken for forgotten.
+pub const LOST_DETACH: i64 = 15;
+/// Seconds after which an attachment that Kube-OVN does not finish no longer keeps a Vpc.
+const LOST_ATTACH: i64 = 60;
+
+/// Next step for a Vpc in which nothing is left. `router_eips` are the router's own addresses, `waited` is for how
+/// many seconds it has been on its way down.
+///
+/// An attached Vpc is deleted as it is: Kube-OVN then takes patch port, address and router down in one go, by the
+/// Vpc's status. Detaching first is not safe in 1.16: a pass that began before the change writes
+/// `status.enableExternal` back from the changed spec without having detached, and nothing remembers the address.
+/// Where that has happened, the Vpc is attached again, so that its status tells the truth.
+pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
+    let name = vpc.name_any();
     if is_deleting(vpc) {
-        return Step::Wait(format!("Vpc {}", vpc.name_any()));
+        return Step::Wait(format!("Vpc {name}"));
     }
-    if vpc.spec.enable_external {
-        return Step::Do(vec![Change::UpdateVpc(Box::new(rewritten(vpc, isolation::detached(&vpc.spec))))]);
+    let is_attached = vpc.status.as_ref().is_some_and(|status| status.enable_external);
+    match (vpc.spec.enable_external, is_attached, router_eips.first()) {
+        (true, true, _) | (false, false, None) => remove(vpc, "Vpc", Change::DeleteVpc),
+        (false, false, Some(eip)) if waited >= LOST_DETACH => Step::Do(vec![reattach(vpc, eip)]),
+        (false, false, Some(eip)) => Step::Wait(format!("OvnEip {}", eip.name_any())),
+        _ if waited >= LOST_ATTACH => remove(vpc, "Vpc", Change::DeleteVpc),
+        _ => Step::Wait(format!("the unfinished change of the way out of Vpc {name}")),
     }
-    if let Some(eip) = router_eips.first() {
-        return Step::Wait(format!("OvnEip {}", eip.name_any()));
-    }
-    remove(vpc, "Vpc", Change::DeleteVpc)
+}
+
+/// Attaches a Vpc to the external subnet of an address that Kube-OVN has forgotten to take from it.
+pub fn reattach(vpc: &Vpc, eip: &OvnEip) -> Change {
+    let spec = isolation::reattached(&vpc.spec, &eip.spec.external_subnet);
+    Change::UpdateVpc(Box::new(rewritten(vpc, spec)))
 }
 
 /// The same Vpc with another spec, as it is sent: our labels again, since a field left out would be taken away.

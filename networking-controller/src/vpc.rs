@@ -1,5 +1,6 @@
 //! VpcClaim → Vpc. The driver: read, decide, write, say.
 
+mod deletion;
 mod egress;
 mod observe;
 mod plan;

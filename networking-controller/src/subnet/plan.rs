@@ -232,7 +232,7 @@ fn place<'a>(
             ),
         ));
     };
-    if is_deleting(vpc_claim) {
+    if is_deleting(vpc_claim) && ours.subnet.is_none() {
         return Err(Outcome::stalled(
             reason::VPC_DELETING,
             format!("VpcClaim {name} is being deleted; delete this SubnetClaim to let it finish"),

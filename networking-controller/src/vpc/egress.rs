@@ -49,6 +49,10 @@ pub fn attached(vpc: Option<&Vpc>) -> Option<&str> {
     spec.enable_external.then(|| spec.extra_external_subnets.first().map(String::as_str))?
 }
 
+fn is_attached(vpc: &Vpc) -> bool {
+    vpc.status.as_ref().is_some_and(|status| status.enable_external)
+}
+
 /// Decides the way out, all but the question whether other VPCs are closed against it yet.
 pub fn choose<'a>(claim: &VpcClaimSpec, around: &Surroundings<'a>) -> WayOut<'a> {
     let attached = attached(around.vpc);
@@ -60,6 +64,12 @@ pub fn choose<'a>(claim: &VpcClaimSpec, around: &Surroundings<'a>) -> WayOut<'a>
                 message:
                     "the way out is withdrawn as soon as the source NAT of the VPC's SubnetClaims is gone"
                         .into(),
+            }),
+            // Kube-OVN forgets a detachment that is asked for before it has finished attaching.
+            (Some(_), _) if !around.vpc.is_some_and(is_attached) => WayOut::AsIs(Refusal {
+                progress: Progress::Waiting,
+                reason: reason::UPDATING,
+                message: "the way out is withdrawn as soon as Kube-OVN has finished attaching it".into(),
             }),
             _ => WayOut::Closed,
         };

@@ -4,11 +4,14 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 use kmetal_crds::{
     condition::{self, Progress},
     foreign::kube_ovn::{OvnEip, Vpc, VpcSpec},
-    networking::{EgressStatus, FINALIZER, VpcClaim, VpcClaimStatus, reason},
+    networking::{EgressStatus, VpcClaim, VpcClaimStatus, reason},
 };
 use kube::ResourceExt;
 
-use super::egress::{self, Refusal, Surroundings, WayOut};
+use super::{
+    deletion::{deletion, has_finalizer},
+    egress::{self, Refusal, Surroundings, WayOut},
+};
 use crate::{
     change::{Change, Outcome},
     claim::{ClaimRef, Owner, is_deleting},
@@ -17,7 +20,7 @@ use crate::{
     kube_ovn::KubeOvn,
     names,
     platform::{Platform, ProviderNetwork, State},
-    teardown::{self, Step},
+    teardown,
 };
 
 /// Everything a pass has read. Absence is a fact, not an error.
@@ -57,8 +60,11 @@ pub fn plan(claim: &VpcClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
     let owner = me.owner(seen.vpc.as_ref());
     let ours = seen.vpc.as_ref().filter(|_| owner == Owner::Ours);
-    let outcome =
-        if is_deleting(claim) { deletion(claim, ours, seen) } else { wanted(claim, &me, owner, ours, seen) };
+    let outcome = if is_deleting(claim) {
+        deletion(claim, ours, seen, now)
+    } else {
+        wanted(claim, &me, owner, ours, seen, now)
+    };
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     Plan {
@@ -80,7 +86,14 @@ pub fn plan(claim: &VpcClaim, seen: &Seen, now: Timestamp) -> Plan {
     }
 }
 
-fn wanted(claim: &VpcClaim, me: &ClaimRef, owner: Owner, ours: Option<&Vpc>, seen: &Seen) -> Outcome {
+fn wanted(
+    claim: &VpcClaim,
+    me: &ClaimRef,
+    owner: Owner,
+    ours: Option<&Vpc>,
+    seen: &Seen,
+    now: Timestamp,
+) -> Outcome {
     let name = names::vpc(&me.namespace, &me.name);
     if let KubeOvn::Missing(why) = &seen.kube_ovn {
         return Outcome::waiting(reason::KUBE_OVN_MISSING, KubeOvn::missing_message(why));
@@ -145,7 +158,7 @@ fn wanted(claim: &VpcClaim, me: &ClaimRef, owner: Owner, ours: Option<&Vpc>, see
     };
     match ours {
         None => creation(claim, me, &name, platform, way_out),
-        Some(vpc) => update(claim, vpc, platform, way_out, seen),
+        Some(vpc) => update(claim, vpc, platform, way_out, (seen, now)),
     }
 }
 
@@ -167,7 +180,13 @@ fn creation(
     Outcome::waiting(reason::CREATING, message).with(held(claim, Change::CreateVpc(Box::new(vpc))))
 }
 
-fn update(claim: &VpcClaim, vpc: &Vpc, platform: &Platform, way_out: WayOut<'_>, seen: &Seen) -> Outcome {
+fn update(
+    claim: &VpcClaim,
+    vpc: &Vpc,
+    platform: &Platform,
+    way_out: WayOut<'_>,
+    (seen, now): (&Seen, Timestamp),
+) -> Outcome {
     let (spec, network, refusal) = match way_out {
         WayOut::Closed => (isolation::vpc_spec(platform, None), None, None),
         WayOut::Through(network) => (isolation::vpc_spec(platform, Some(network)), Some(network), None),
@@ -175,6 +194,14 @@ fn update(claim: &VpcClaim, vpc: &Vpc, platform: &Platform, way_out: WayOut<'_>,
             (isolation::keeping_egress(platform, &vpc.spec), attached_network(vpc, platform), Some(refusal))
         }
     };
+    if let Some(eip) = forgotten_address(claim, vpc, &spec, seen, now) {
+        let message = format!(
+            "Kube-OVN has kept {} of a way out that was withdrawn; Vpc {} is attached once more, so that it is given back",
+            eip.name_any(),
+            vpc.name_any()
+        );
+        return Outcome::waiting(reason::UPDATING, message).with(held(claim, teardown::reattach(vpc, eip)));
+    }
     let rewrite = !isolation::same(&vpc.spec, &spec);
     let moves_egress = egress_of(&vpc.spec) != egress_of(&spec);
     let mut outcome = match refusal {
@@ -196,6 +223,22 @@ fn update(claim: &VpcClaim, vpc: &Vpc, platform: &Platform, way_out: WayOut<'_>,
     }
     outcome.changes = changes;
     outcome
+}
+
+/// The router's address on a VPC that has been closed for a while, on both sides: see [`teardown::vpc`].
+fn forgotten_address<'a>(
+    claim: &VpcClaim,
+    vpc: &Vpc,
+    wanted: &VpcSpec,
+    seen: &'a Seen,
+    now: Timestamp,
+) -> Option<&'a OvnEip> {
+    let is_closed =
+        !wanted.enable_external && !vpc.spec.enable_external && !vpc.status.as_ref()?.enable_external;
+    let ready = condition::get(&claim.status.as_ref()?.conditions, condition::READY)?;
+    let closed_for = now.as_second() - ready.last_transition_time.0.as_second();
+    let waits = is_closed && ready.status == "False" && closed_for >= teardown::LOST_DETACH;
+    seen.router_eips.first().filter(|_| waits)
 }
 
 /// Whether Kube-OVN has confirmed what is written.
@@ -238,7 +281,7 @@ fn confirmed(vpc: &Vpc, network: Option<&ProviderNetwork>, seen: &Seen) -> Outco
                 ));
             }
         }
-        None if status.enable_external => {
+        None if status.enable_external || !seen.router_eips.is_empty() => {
             return waits(format!("Vpc {name} is written; waiting for Kube-OVN to withdraw its way out"));
         }
         None => {}
@@ -273,44 +316,6 @@ fn without_platform(ours: Option<&Vpc>, why: &str) -> Outcome {
     Outcome::stalled(reason::PLATFORM_NOT_CONFIGURED, message)
 }
 
-fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen) -> Outcome {
-    let gone = || Outcome::waiting(reason::DELETING, "nothing is left of this VPC").with(released(claim));
-    let Some(vpc) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
-    if seen.environment.is_finishing() {
-        // The Environment is deleted and its workloads are gone: nobody is left to see the waiting, and the sweep
-        // takes down what stands on the Kube-OVN side.
-        return gone();
-    }
-    let named: Vec<&str> = seen.subnets.iter().flatten().map(String::as_str).collect();
-    if !named.is_empty() {
-        return Outcome::waiting(
-            reason::IN_USE,
-            format!(
-                "VpcClaim {} is kept while these SubnetClaims lie in it: {}; delete them first",
-                claim.name_any(),
-                listed(&named)
-            ),
-        );
-    }
-    let waiting = |what: String| match &seen.kube_ovn {
-        KubeOvn::Silent(why) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("{what}, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(reason::DELETING, what),
-    };
-    if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
-        return waiting(
-            "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),
-        );
-    }
-    match teardown::vpc(vpc, &seen.router_eips) {
-        Step::Done => gone(),
-        Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
-        Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
-    }
-}
-
 fn egress_status(vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {
     let subnet = egress::attached(Some(vpc))?;
     let network = seen.platform.as_ref().ok().and_then(|platform| platform.by_external_subnet(subnet));
@@ -342,21 +347,6 @@ fn refused(refusal: Refusal) -> Outcome {
 fn held(claim: &VpcClaim, write: impl Into<Option<Change>>) -> Vec<Change> {
     let hold = (!has_finalizer(claim)).then_some(Change::Hold);
     hold.into_iter().chain(write.into()).collect()
-}
-
-fn released(claim: &VpcClaim) -> Vec<Change> {
-    if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() }
-}
-
-fn has_finalizer(claim: &VpcClaim) -> bool {
-    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
-}
-
-/// At most eight names, so that a message stays one.
-fn listed(names: &[&str]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kmetal_crds::{
     condition::{READY, RECONCILING, STALLED, get, is_true},
     foreign::kube_ovn::{OvnEipSpec, OvnEipStatus, VpcStatus},
-    networking::Egress,
+    networking::{Egress, FINALIZER},
 };
 
 use super::*;
@@ -259,18 +259,40 @@ fn a_claim_with_subnets_in_it_waits_and_names_them() {
 }
 
 #[test]
-fn the_way_down_is_detach_then_delete_then_let_go() {
+fn the_way_down_is_delete_then_let_go() {
     let claim = deleted(claim(Some("")));
     let mut seen = built(&self::claim(Some("")));
-    let [Change::UpdateVpc(detached)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
-    assert!(!detached.spec.enable_external && detached.spec.policy_routes.iter().all(|r| r.action == "drop"));
-    seen.vpc.as_mut().unwrap().spec = detached.spec.clone();
-    assert_eq!(plan(&claim, &seen, now()).changes, [], "the router's address is still there");
-    seen.router_eips.clear();
     let [Change::DeleteVpc(target)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
     assert_eq!(target.uid, "vpc-uid");
     seen.vpc = None;
     assert_eq!(plan(&claim, &seen, now()).changes, [Change::Release]);
+}
+
+#[test]
+fn an_address_that_kube_ovn_forgot_is_recovered_by_attaching_again() {
+    let mut seen = built(&self::claim(Some("")));
+    let vpc = seen.vpc.as_mut().unwrap();
+    vpc.spec = isolation::vpc_spec(&platform(), None);
+    vpc.status.as_mut().unwrap().enable_external = false;
+    let reattaches =
+        |changes: &[Change]| matches!(changes, [Change::UpdateVpc(vpc)] if vpc.spec.enable_external);
+    let later = Timestamp::from_second(1_020).unwrap();
+
+    let gone = deleted(claim(None));
+    assert_eq!(plan(&gone, &seen, now()).changes, [], "the caches may merely be of different ages");
+    assert!(reattaches(&plan(&gone, &seen, later).changes));
+
+    let mut living = claim(None);
+    living.status = Some(plan(&living, &seen, now()).status);
+    assert_eq!(plan(&living, &seen, now()).changes, []);
+    assert!(reattaches(&plan(&living, &seen, later).changes));
+}
+
+#[test]
+fn a_way_out_is_not_withdrawn_before_it_is_attached() {
+    let mut seen = built(&claim(Some("")));
+    seen.vpc.as_mut().unwrap().status.as_mut().unwrap().enable_external = false;
+    assert_eq!(plan(&claim(None), &seen, now()).changes, []);
 }
 
 #[test]

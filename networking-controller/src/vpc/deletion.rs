@@ -1,0 +1,72 @@
+//! What a VpcClaim that is being deleted needs now. Pure.
+
+use k8s_openapi::jiff::Timestamp;
+use kmetal_crds::{
+    foreign::kube_ovn::Vpc,
+    networking::{FINALIZER, VpcClaim, reason},
+};
+use kube::ResourceExt;
+
+use super::plan::Seen;
+use crate::{
+    change::{Change, Outcome},
+    kube_ovn::KubeOvn,
+    teardown::{self, Step},
+};
+
+/// Decides the next step down. `ours` is the Vpc that stands for this claim.
+pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: Timestamp) -> Outcome {
+    let gone = || Outcome::waiting(reason::DELETING, "nothing is left of this VPC").with(released(claim));
+    let Some(vpc) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
+    if seen.environment.is_finishing() {
+        // The Environment is deleted and its workloads are gone: nobody is left to see the waiting, and the sweep
+        // takes down what stands on the Kube-OVN side.
+        return gone();
+    }
+    let named: Vec<&str> = seen.subnets.iter().flatten().map(String::as_str).collect();
+    if !named.is_empty() {
+        return Outcome::waiting(
+            reason::IN_USE,
+            format!(
+                "VpcClaim {} is kept while these SubnetClaims lie in it: {}; delete them first",
+                claim.name_any(),
+                listed(&named)
+            ),
+        );
+    }
+    let waiting = |what: String| match &seen.kube_ovn {
+        KubeOvn::Silent(why) => Outcome::waiting(
+            reason::KUBE_OVN_NOT_RUNNING,
+            format!("{what}, but {}", KubeOvn::silent_message(why)),
+        ),
+        _ => Outcome::waiting(reason::DELETING, what),
+    };
+    if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
+        return waiting(
+            "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),
+        );
+    }
+    let since = claim.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let waited = now.as_second() - since.as_second();
+    match teardown::vpc(vpc, &seen.router_eips, waited) {
+        Step::Done => gone(),
+        Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
+        Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
+    }
+}
+
+fn released(claim: &VpcClaim) -> Vec<Change> {
+    if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() }
+}
+
+/// Whether our finalizer is on the claim.
+pub(super) fn has_finalizer(claim: &VpcClaim) -> bool {
+    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// At most eight names, so that a message stays one.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
+}
