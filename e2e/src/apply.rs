@@ -1,7 +1,7 @@
 //! Server-side apply of whatever YAML there is, in an order that works.
 //!
-//! CRDs go first and are awaited until they are served, then namespaces, then the rest as given. Only the kit applies
-//! things this way; our processes have their own, stricter writer.
+//! CRDs go first and are awaited until they are served, then namespaces, then the rest as given. Only the kit
+//! applies things this way; our processes have their own, stricter writer.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,7 @@
 //! The audit log as an oracle: who wrote what, when, how often.
 //!
-//! The API server logs each request once, when it is answered. A mark is a place in the file, so "nothing was written
-//! since" is one question: take [`Audit::mark`] before, ask it for [`Audit::writes`] after.
+//! The API server logs each request once, when it is answered. A mark is a place in the file, so "nothing was
+//! written since" is one question: take [`Audit::mark`] before, ask it for [`Audit::writes`] after.
 
 use std::{
     fs::File,

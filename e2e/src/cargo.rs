@@ -1,7 +1,8 @@
 //! Calling cargo from a program that cargo runs.
 //!
-//! `cargo run` tells the program about its package in `CARGO_PKG_…` and the like. Build scripts of dependencies (ring's) ask to be run
-//! again when these change, so a nested cargo that saw them would compile half the tree anew, and the next plain one again.
+//! `cargo run` tells the program about its package in `CARGO_PKG_…` and the like. Build scripts of dependencies
+//! (ring's) ask to be run again when these change, so a nested cargo that saw them would compile half the tree
+//! anew, and the next plain one again.
 
 use std::env;
 

@@ -1,7 +1,7 @@
 //! Our charts, through the real helm.
 //!
-//! A chart is rendered by `helm template` and applied server-side, or installed by `helm upgrade --install` where the test
-//! is about helm itself. Values are JSON, so a test states them beside what it expects.
+//! A chart is rendered by `helm template` and applied server-side, or installed by `helm upgrade --install` where
+//! the test is about helm itself. Values are JSON, so a test states them beside what it expects.
 
 use std::{
     fs,

@@ -1,8 +1,9 @@
 //! Child processes that cannot outlive us.
 //!
-//! Every child is started through `setpriv --pdeathsig KILL` by one long-lived thread ([`spawner`]), so the kernel kills it
-//! when this process ends in whatever way: normally, by panic, by SIGKILL, by Ctrl-C. Dropping a [`Child`] kills and
-//! reaps it. Signals go only to processes started here that are not yet reaped, so a pid can never be someone else's.
+//! Every child is started through `setpriv --pdeathsig KILL` by one long-lived thread ([`spawner`]), so the kernel
+//! kills it when this process ends in whatever way: normally, by panic, by SIGKILL, by Ctrl-C. Dropping a [`Child`]
+//! kills and reaps it. Signals go only to processes started here that are not yet reaped, so a pid can never be
+//! someone else's.
 
 mod spawner;
 
@@ -22,8 +23,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::rig::{Rig, tail};
 
-/// Guards the moment between fork and the parent-death signal's taking effect: if the parent is already another one,
-/// nothing is started.
+/// Guards the moment between fork and the parent-death signal's taking effect: if the parent is already another
+/// one, nothing is started.
 const ONLY_UNDER_PARENT: &str = r#"test "$PPID" = "$0" && exec "$@""#;
 
 /// What to start, and how; cloned and started again for a restart.

@@ -1,9 +1,9 @@
 //! A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 //!
-//! It is ready in seconds, in its own folder and on its own ports, so any number may run side by side. Everything is
-//! switched on as in production (RBAC, admission, garbage collection, namespace and ServiceAccount controllers); what
-//! is missing is nodes with kubelets ([`crate::node_actor`]). The API server's audit log records every request and is
-//! the oracle for "who wrote what" ([`crate::audit`]).
+//! It is ready in seconds, in its own folder and on its own ports, so any number may run side by side. Everything
+//! is switched on as in production (RBAC, admission, garbage collection, namespace and ServiceAccount controllers);
+//! what is missing is nodes with kubelets ([`crate::node_actor`]). The API server's audit log records every request
+//! and is the oracle for "who wrote what" ([`crate::audit`]).
 
 mod identity;
 mod start;
@@ -142,8 +142,8 @@ impl Cluster {
         self.apply(apply::parse(yaml)?).await
     }
 
-    /// Applies objects server-side as administrator: CRDs first (waiting until they are served), then namespaces, then
-    /// the rest in the given order.
+    /// Applies objects server-side as administrator: CRDs first (waiting until they are served), then namespaces,
+    /// then the rest in the given order.
     pub async fn apply(&self, objects: Vec<DynamicObject>) -> Result<()> {
         apply::apply(&self.client().await?, "default", objects).await
     }

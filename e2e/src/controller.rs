@@ -2,7 +2,8 @@
 //!
 //! Environment, arguments, mounted files and the ServiceAccount are taken from the rendered chart, so a test proves
 //! chart, RBAC and binary together. What a kubelet would do is done here: the ServiceAccount's token becomes a
-//! kubeconfig, ConfigMaps become files ([`mounts`]), the downward API is filled in ([`pod`]). Probes are the test's.
+//! kubeconfig, ConfigMaps become files ([`mounts`]), the downward API is filled in ([`pod`]). Probes are the
+//! test's.
 
 mod admin;
 mod mounts;
@@ -42,8 +43,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Starts replica `index` of the chart's Deployment; the chart is installed already, and `package` names both our
-    /// package and its binary.
+    /// Starts replica `index` of the chart's Deployment; the chart is installed already, and `package` names both
+    /// our package and its binary.
     pub async fn start(cluster: &Cluster, chart: &Chart, package: &str, index: usize) -> Result<Self> {
         Self::start_with(cluster, chart, package, index, &[]).await
     }

@@ -1,8 +1,9 @@
 //! Every stored version of every object of some kinds, from a moment on.
 //!
-//! A watch never skips a version, so an invariant ("the drop policies are never absent") can be checked on all of them
-//! and not only on the last. Where a watch cannot go on (a restarted API server), the versions between are read one by
-//! one ([`gap`]); where that cannot be done either (compaction), judging the history is an error, never a silent gap.
+//! A watch never skips a version, so an invariant ("the drop policies are never absent") can be checked on all of
+//! them and not only on the last. Where a watch cannot go on (a restarted API server), the versions between are
+//! read one by one ([`gap`]); where that cannot be done either (compaction), judging the history is an error, never
+//! a silent gap.
 
 mod gap;
 

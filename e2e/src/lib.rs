@@ -1,10 +1,10 @@
 //! The kit: real upstream programs on one machine, under the tests, the demo and CI.
 //!
-//! Nothing here stands in for Kubernetes or Kube-OVN: the programs are built from pinned Go modules
-//! ([`programs`]), started as plain child processes ([`child`]) in a folder of their own ([`rig`]) on ports of their
-//! own ([`ports`]), and stopped with their owner however that ends. [`cluster`] is the control plane, [`chart`] and
-//! [`controller`] put our charts and binaries on it, [`wait`], [`history`] and [`audit`] are how a test looks at it.
-//! What no kubelet does here is done, and named, in [`node_actor`].
+//! Nothing here stands in for Kubernetes or Kube-OVN: the programs are built from pinned Go modules ([`programs`]),
+//! started as plain child processes ([`child`]) in a folder of their own ([`rig`]) on ports of their own
+//! ([`ports`]), and stopped with their owner however that ends. [`cluster`] is the control plane, [`chart`] and
+//! [`controller`] put our charts and binaries on it, [`wait`], [`history`] and [`audit`] are how a test looks at
+//! it. What no kubelet does here is done, and named, in [`node_actor`].
 
 pub mod apply;
 pub mod audit;
@@ -16,13 +16,11 @@ pub mod controller;
 pub mod environment;
 pub mod history;
 pub mod node_actor;
-pub mod ovn;
 pub mod pki;
 pub mod places;
 pub mod ports;
 pub mod programs;
 pub mod promises;
-pub mod reach;
 pub mod rig;
 pub mod setup;
 pub mod steps;

@@ -1,7 +1,7 @@
 //! The *node* actor: plays the two things of a kubelet that tests of controllers cannot do without.
 //!
-//! No kubelet runs in a [`crate::cluster::Cluster`], so a hand-made Node would stay unready and a Pod on it would stay
-//! Terminating for ever, and its namespace with it. The facts played:
+//! No kubelet runs in a [`crate::cluster::Cluster`], so a hand-made Node would stay unready and a Pod on it would
+//! stay Terminating for ever, and its namespace with it. The facts played:
 //! - a kubelet reports its Node Ready (<https://kubernetes.io/docs/reference/node/node-status/#condition>);
 //! - it removes a Pod's object from the API, with grace period 0, once the Pod's containers have stopped
 //!   (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination>).
@@ -56,6 +56,12 @@ impl NodeActor {
             "metadata": {"name": name, "labels": pairs(labels), "annotations": pairs(annotations)},
         });
         nodes.patch(name, &parameters, &Patch::Apply(&node)).await?;
+        let ready = json!({
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "played by the node actor",
+        });
         let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
         let status = json!({
             "apiVersion": "v1",
@@ -64,7 +70,7 @@ impl NodeActor {
                 "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
                 "capacity": resources,
                 "allocatable": resources,
-                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "played by the node actor"}],
+                "conditions": [ready],
             },
         });
         Ok(nodes.patch_status(name, &parameters, &Patch::Apply(&status)).await?)

@@ -1,8 +1,9 @@
 //! Ports that are ours for as long as we hold them.
 //!
-//! Asking the kernel for port 0 and closing the socket again gives a port that the next outgoing connection may take.
-//! So ports come from a range below the kernel's ephemeral one, each held by a locked file in the system's temp folder: several
-//! clusters in one run, and several runs, never meet. The kernel drops the lock with the process.
+//! Asking the kernel for port 0 and closing the socket again gives a port that the next outgoing connection may
+//! take. So ports come from a range below the kernel's ephemeral one, each held by a locked file in the system's
+//! temp folder: several clusters in one run, and several runs, never meet. The kernel drops the lock with the
+//! process.
 
 use std::{
     fs::{self, File},

@@ -1,8 +1,8 @@
 //! Other people's programs, built once from pinned Go modules into `target/kit/bin`.
 //!
-//! One small `go.mod` per upstream lives in `e2e/kit/<folder>`; a program is built again only when that folder (or how we
-//! build) changes. Nothing of an upstream is copied into the repository: CRDs and charts are read at run time from the
-//! module's own folder ([`module_dir`]).
+//! One small `go.mod` per upstream lives in `e2e/kit/<folder>`; a program is built again only when that folder (or
+//! how we build) changes. Nothing of an upstream is copied into the repository: CRDs and charts are read at run
+//! time from the module's own folder ([`module_dir`]).
 
 mod build;
 mod own;

@@ -1,8 +1,8 @@
 //! The folder and the process list of one test, demo or command.
 //!
-//! Everything a test starts belongs to one rig, so that a failure can show every log and so that nothing of two tests
-//! meets. The folder is removed only after [`Rig::succeed`]: a rig that is merely dropped (a `?`, a panic) keeps its
-//! folder and prints where it is.
+//! Everything a test starts belongs to one rig, so that a failure can show every log and so that nothing of two
+//! tests meets. The folder is removed only after [`Rig::succeed`]: a rig that is merely dropped (a `?`, a panic)
+//! keeps its folder and prints where it is.
 
 use std::{
     fs::{self, File},

@@ -1,7 +1,7 @@
 //! The Debian packages that the kit needs, installed when we may and named when we may not.
 //!
-//! Only programs are wanted: the packages' own services are neither started nor used, so that the machine's Open vSwitch, if
-//! it has one, is not ours to disturb.
+//! Only programs are wanted: the packages' own services are neither started nor used, so that the machine's Open
+//! vSwitch, if it has one, is not ours to disturb.
 
 use std::{
     env, fs,

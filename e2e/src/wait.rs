@@ -1,7 +1,8 @@
 //! Waiting for the cluster to become what a test expects, and telling why it did not.
 //!
-//! Nothing here asserts a time: the patience is generous because CI is slow. A wait that fails shows what the reader
-//! would look for next: the objects it was about as YAML, the Events beside them, the end of every process' log.
+//! Nothing here asserts a time: the patience is generous because CI is slow. A wait that fails shows what the
+//! reader would look for next: the objects it was about as YAML, the Events beside them, the end of every process'
+//! log.
 
 mod dump;
 

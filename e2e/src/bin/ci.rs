@@ -1,7 +1,7 @@
 //! `cargo ci`: everything that must hold before a change is taken, in one command.
 //!
-//! The upstream programs are built beside the cargo steps: on a fresh machine both take minutes, and each has phases
-//! that use one core.
+//! The upstream programs are built beside the cargo steps: on a fresh machine both take minutes, and each has
+//! phases that use one core.
 
 use std::{
     process::ExitCode,

@@ -1,8 +1,9 @@
 //! Mounted ConfigMaps and Secrets as files, renewed the way a kubelet renews them.
 //!
-//! A kubelet never rewrites a mounted file: it writes a new folder and swaps the link `..data`, through which every file is a link
-//! (<https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically>).
-//! A process that watches the file itself misses that, which is what a test must be able to see.
+//! A kubelet never rewrites a mounted file: it writes a new folder and swaps the link `..data`, through which every
+//! file is a link
+//! (<https://kubernetes.io/docs/concepts/configuration/configmap/#mounted-configmaps-are-updated-automatically>). A
+//! process that watches the file itself misses that, which is what a test must be able to see.
 
 use std::{
     collections::BTreeMap,

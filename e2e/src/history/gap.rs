@@ -1,8 +1,8 @@
 //! Bridging what a watch cannot give.
 //!
-//! An API server that was restarted knows, in its watch cache, only what came after its start, and refuses a watch from before
-//! (410). etcd still has every revision until it is compacted, and a LIST "exactly at" one of them reads it there. A
-//! revision is one write, so the lists one after another are the versions one after another.
+//! An API server that was restarted knows, in its watch cache, only what came after its start, and refuses a watch
+//! from before (410). etcd still has every revision until it is compacted, and a LIST "exactly at" one of them
+//! reads it there. A revision is one write, so the lists one after another are the versions one after another.
 
 use std::collections::HashMap;
 

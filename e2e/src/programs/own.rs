@@ -14,10 +14,11 @@ use crate::{cargo, places};
 /// Our processes: the package and the binary have the same name.
 pub const PROCESSES: &[&str] = &["kmetal-networking"];
 
-/// Builds one of [`PROCESSES`], alone as it is shipped, unless this process or the one that started it did so already.
+/// Builds one of [`PROCESSES`], alone as it is shipped, unless this process or the one that started it did so
+/// already.
 ///
-/// `cargo e2e` builds before it starts the tests and says so by `KMETAL_BUILT`, so that no test waits for a compiler
-/// and all run the same bytes.
+/// `cargo e2e` builds before it starts the tests and says so by `KMETAL_BUILT`, so that no test waits for a
+/// compiler and all run the same bytes.
 pub fn build_own(package: &str) -> Result<()> {
     static BUILT: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
