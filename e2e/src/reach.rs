@@ -5,6 +5,7 @@
 //! address of its own network and sends to that MAC address, all else goes to the router. [`matrix`] asks for all
 //! tenants and all destinations.
 
+mod directory;
 pub mod matrix;
 mod port;
 mod trace;
@@ -13,6 +14,7 @@ use std::{fmt, net::IpAddr};
 
 use anyhow::{Context, Result, bail};
 
+use self::directory::Directory;
 pub use self::{port::Port, trace::Trace};
 use crate::ovn::{Ovn, provider_network::ProviderNetwork};
 
@@ -127,22 +129,23 @@ impl Packet {
     }
 }
 
-/// Asks questions of one OVN.
-#[derive(Debug, Clone, Copy)]
+/// Asks questions of one OVN, with the ports that were there when it was made.
+#[derive(Debug)]
 pub struct Reach<'a> {
     ovn: &'a Ovn,
+    directory: Directory,
 }
 
 impl<'a> Reach<'a> {
     /// Asks this OVN, as soon as northd has caught up with its northbound database.
     pub async fn of(ovn: &'a Ovn) -> Result<Self> {
         ovn.sync().await?;
-        Ok(Self { ovn })
+        Ok(Self { ovn, directory: Directory::read(ovn).await? })
     }
 
     /// What becomes of a packet from a machine to an address.
     pub async fn probe(&self, from: &Port, to: IpAddr) -> Result<Verdict> {
-        let neighbour = if from.is_on_link(to) { self.neighbour(&from.switch, to).await? } else { None };
+        let neighbour = from.is_on_link(to).then(|| self.directory.machine(&from.switch, to)).flatten();
         match neighbour.filter(|mac| *mac != from.mac) {
             Some(mac) => self.send(&Packet::of_machine(from, to, mac)?).await,
             None => self.probe_through_router(from, to).await,
@@ -151,13 +154,13 @@ impl<'a> Reach<'a> {
 
     /// The same, always handed to the router: a machine need not send as its address and mask suggest.
     pub async fn probe_through_router(&self, from: &Port, to: IpAddr) -> Result<Verdict> {
-        let router = self.router_mac(&from.router_port()).await?;
+        let router = self.directory.router(&from.router_port())?;
         self.send(&Packet::of_machine(from, to, router)?).await
     }
 
     /// A packet from a host on the provider segment straight to this Vpc's router, addressed to a machine behind it.
     pub async fn hostile(&self, segment: &ProviderNetwork, vpc: &str, to: IpAddr) -> Result<Verdict> {
-        let router = self.router_mac(&segment.router_port(vpc)).await?;
+        let router = self.directory.router(&segment.router_port(vpc))?;
         // An IPv4 segment has no IPv6 range, but the sender may have any address it likes.
         let source = segment.host(to.is_ipv6()).unwrap_or(if to.is_ipv6() {
             "2001:db8:bad::1".parse()?
@@ -205,22 +208,5 @@ impl<'a> Reach<'a> {
     /// The whole walk of any packet.
     pub async fn follow(&self, packet: &Packet) -> Result<Trace> {
         Ok(Trace::parse(&self.ovn.trace(&packet.switch, &packet.microflow()).await?))
-    }
-
-    /// Who on a switch has an address, as ARP and neighbour discovery would find out.
-    async fn neighbour(&self, switch: &str, address: IpAddr) -> Result<Option<String>> {
-        let of_switch = format!("external_ids:ls={switch}");
-        let ports = ["--bare", "--columns=addresses", "find", "Logical_Switch_Port", &of_switch];
-        let found = self.ovn.nbctl(&ports).await?;
-        let mac = found.lines().find_map(|line| {
-            let (mac, addresses) = line.trim().split_once(' ')?;
-            addresses.split(' ').any(|text| text.parse() == Ok(address)).then(|| mac.to_owned())
-        });
-        Ok(mac)
-    }
-
-    async fn router_mac(&self, port: &str) -> Result<String> {
-        let mac = self.ovn.nbctl(&["get", "Logical_Router_Port", port, "mac"]).await?;
-        Ok(mac.trim().trim_matches('"').to_owned())
     }
 }

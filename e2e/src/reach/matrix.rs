@@ -161,15 +161,14 @@ impl fmt::Display for Matrix {
 impl Reach<'_> {
     /// Asks everything.
     pub async fn matrix(&self, tenants: &[Tenant], outside: &Outside) -> Result<Matrix> {
-        let mut rows = Vec::new();
-        for tenant in tenants {
-            for address in &tenant.machine.addresses {
+        let rows = tenants.iter().flat_map(|tenant| {
+            tenant.machine.addresses.iter().map(async |address| {
                 let cells = self.row(tenant, *address, tenants, outside).await?;
                 let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-                rows.push(Row { tenant: tenant.name.clone(), family, cells });
-            }
-        }
-        Ok(Matrix { rows })
+                anyhow::Ok(Row { tenant: tenant.name.clone(), family, cells })
+            })
+        });
+        Ok(Matrix { rows: futures::future::try_join_all(rows).await? })
     }
 
     async fn row(

@@ -76,18 +76,27 @@ async fn what_tenants_reach_is_as_the_rules_say_and_no_rule_is_idle() -> Result<
     ensure!(reach.solicitation_arrives(&partner, "bolt", solicited).await?, "a solicitation is lost");
 
     // Taken away one at a time behind Kube-OVN's back, each rule is missed.
-    for rule in ["ip4.dst == 203.0.113.0/24", "ip4.dst == 198.51.100.0/24", "ip4.dst == 192.0.2.0/24"] {
-        under.ovn().nbctl(&["lr-policy-del", "acme", "32000", rule]).await?;
-        ensure!(ask().await?.expect(TRUTH).is_err(), "nothing misses the rule {rule}");
-        under.ovn().nbctl(&["lr-policy-add", "acme", "32000", rule, "drop"]).await?;
+    let asked = |truth: Result<()>| truth.err().map(|error| error.to_string()).unwrap_or_default();
+    let gateway = internet.gateway.as_str();
+    for (priority, rule, action, missed) in [
+        ("32000", "ip4.dst == 203.0.113.0/24", vec!["drop"], "acme IPv4 provider: leaves"),
+        ("32000", "ip4.dst == 198.51.100.0/24", vec!["drop"], "acme IPv4 provider: leaves"),
+        ("32000", "ip4.dst == 192.0.2.0/24", vec!["drop"], "acme IPv4 management: leaves"),
+        ("32000", "ip6.dst == 2001:db8:100::/64", vec!["drop"], "acme IPv6 provider: nowhere"),
+        ("1000", "ip4", vec!["reroute", gateway], "acme IPv4 internet: nowhere"),
+    ] {
+        under.ovn().nbctl(&["lr-policy-del", "acme", priority, rule]).await?;
+        let said = asked(ask().await?.expect(TRUTH));
+        ensure!(said.contains(missed), "without {rule}: {said}");
+        under.ovn().nbctl(&[&["lr-policy-add", "acme", priority, rule], &action[..]].concat()).await?;
     }
     ask().await?.expect(TRUTH)?;
     let acls = under.ovn().nbctl(&["acl-list", "internet"]).await?;
     ensure!(acls.lines().count() == 2, "one rule for each family: {acls}");
     under.ovn().nbctl(&["acl-del", "internet"]).await?;
-    let open = ask().await?.expect(TRUTH).err().map(|error| error.to_string()).unwrap_or_default();
-    ensure!(open.contains("acme IPv4 inbound: reached"), "the hostile IPv4 packet does not come in: {open}");
-    ensure!(open.contains("acme IPv6 inbound: reached"), "the hostile IPv6 packet does not come in: {open}");
+    let said = asked(ask().await?.expect(TRUTH));
+    ensure!(said.contains("acme IPv4 inbound: reached"), "the hostile IPv4 packet does not come in: {said}");
+    ensure!(said.contains("acme IPv6 inbound: reached"), "the hostile IPv6 packet does not come in: {said}");
 
     under.finish();
     Ok(())
