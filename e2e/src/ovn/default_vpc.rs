@@ -2,8 +2,8 @@
 //!
 //! At its very first start kube-ovn-controller 1.16 makes this Vpc, says in its status that it is ready, and a moment
 //! later writes the whole status again from a copy that may be older. If it is, the Vpc waits for the switch `join` and
-//! `join` for the Vpc, until somebody restarts the controller. On a busy machine that is one start in three, so the
-//! kit makes the Vpc first.
+//! `join` for the Vpc, until somebody restarts the controller. That happens on a busy machine, so the kit makes the Vpc
+//! first.
 
 use anyhow::Result;
 use kmetal_crds::foreign::kube_ovn::Vpc;

@@ -67,7 +67,7 @@ spec:
                 config: {type: string, description: A CNI configuration as JSON text}
 ";
 
-/// Every right, as upstream's chart nearly gives it.
+/// Every right: what it may do is not what is tested, who it is is.
 const ACCOUNT: &str = "
 apiVersion: v1
 kind: ServiceAccount

@@ -1,4 +1,7 @@
-//! Two tenants with equal networks, every question asked, and every rule taken away once.
+//! Tenants with equal and different networks, every question asked, and every rule taken away once.
+//!
+//! An IPv4 address of somebody else's network is, to a Vpc with egress, any address: such a packet leaves for the
+//! segment's router (`leaves`), unless the sender has that network too (`home`). It never comes out at the other's port.
 
 use std::net::IpAddr;
 
@@ -14,11 +17,11 @@ use kmetal_e2e::{
 use super::{internet, machines, make_subnet, make_vpc, partner};
 
 const TRUTH: &str = "
-    tenant  family  own      sibling  other  provider  management  internet  inbound
-    acme    IPv4    reached  reached  leaves dropped   dropped     leaves    dropped
-    acme    IPv6    reached  reached  home   dropped   -           nowhere   dropped
-    bolt    IPv4    -        -        leaves dropped   dropped     leaves    dropped
-    bolt    IPv6    -        -        home   dropped   -           nowhere   dropped
+    tenant  family  own      sibling  other    provider  management  internet  inbound
+    acme    IPv4    reached  reached  leaves   dropped   dropped     leaves    dropped
+    acme    IPv6    reached  reached  home     dropped   -           nowhere   dropped
+    bolt    IPv4    -        -        leaves   dropped   dropped     leaves    dropped
+    bolt    IPv6    -        -        home     dropped   -           nowhere   dropped
     calm    IPv4    -        -        nowhere  dropped   dropped     nowhere   -
     calm    IPv6    -        -        nowhere  dropped   -           nowhere   -
 ";
