@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 pub use file::{PlatformFile, State};
 
-use crate::range::{Address, Range};
+use crate::range::{Address, Range, touch};
 
 /// The checked content of the platform file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,10 +137,6 @@ impl Platform {
             .iter()
             .find_map(|pool| dropped.iter().find(|net| touch(net, pool)).map(|net| (*pool, *net)))
     }
-}
-
-fn touch(a: &IpNet, b: &IpNet) -> bool {
-    a.contains(b) || b.contains(a)
 }
 
 #[derive(Deserialize)]

@@ -72,7 +72,7 @@ impl Range {
 
     /// Whether the two share an address.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.nets().any(|a| other.nets().any(|b| a.contains(&b) || b.contains(&a)))
+        self.nets().any(|a| other.nets().any(|b| touch(&a, &b)))
     }
 
     /// Kube-OVN's word for the families.
@@ -111,6 +111,11 @@ impl Address {
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> + use<> {
         self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }
+}
+
+/// Whether two networks share an address.
+pub fn touch(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(b) || b.contains(a)
 }
 
 /// Reads one address; IPv4-mapped IPv6 is refused, because OVN would match it as neither.

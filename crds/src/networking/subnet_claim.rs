@@ -45,12 +45,15 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.gateway) == has(oldSelf.gateway)").message("gateway cannot be added or removed after creation; delete the SubnetClaim and create it anew"),
-    validation = Rule::new("!has(self.gateway) || self.gateway.split(',').size() == self.cidr.split(',').size()").message("gateway must give one address for each range of cidr: 'IPv4', 'IPv6' or 'IPv4,IPv6'")
+    validation = Rule::new("!has(self.gateway) || self.gateway.split(',').size() == self.cidr.split(',').size()").message("gateway must give one address for each range of cidr: 'IPv4', 'IPv6' or 'IPv4,IPv6'"),
+    validation = Rule::new("!has(self.gateway) || self.gateway.split(',').size() != self.cidr.split(',').size() || !self.gateway.split(',').all(a, isIP(a)) || !self.cidr.split(',').all(c, isCIDR(c)) || (cidr(self.cidr.split(',')[0]).containsIP(self.gateway.split(',')[0]) && !(cidr(self.cidr.split(',')[0]).ip() == ip(self.gateway.split(',')[0])) && cidr(self.cidr.split(',')[self.cidr.split(',').size() - 1]).containsIP(self.gateway.split(',')[self.gateway.split(',').size() - 1]) && !(cidr(self.cidr.split(',')[self.cidr.split(',').size() - 1]).ip() == ip(self.gateway.split(',')[self.gateway.split(',').size() - 1])))").message("gateway must be a host address inside cidr, in the same order: for 10.0.0.0/24 one of 10.0.0.1 to 10.0.0.254; or leave it out for the first"),
+    validation = Rule::new("!has(self.excludeAddresses) || !self.cidr.split(',').all(c, isCIDR(c)) || self.excludeAddresses.all(e, [e.split('..')[0], e.split('..')[e.split('..').size() - 1]].all(a, !isIP(a) || cidr(self.cidr.split(',')[0]).containsIP(a) || cidr(self.cidr.split(',')[self.cidr.split(',').size() - 1]).containsIP(a)))").message("excludeAddresses must lie inside cidr; leave out what lies outside, it is never handed out")
 )]
 pub struct SubnetClaimSpec {
     /// Name of the VpcClaim in this Environment in which the subnet lies. Immutable.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63))]
     #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("vpc takes the name of a VpcClaim in this Environment: a-z, 0-9 and '-', for example prod"),
         validation = Rule::new("self == oldSelf").message("vpc is immutable; delete the SubnetClaim and create it anew in the other VPC")
     )]
     pub vpc: String,
@@ -62,7 +65,8 @@ pub struct SubnetClaimSpec {
         validation = Rule::new("self.split(',').size() <= 2 && self.split(',').all(c, isCIDR(c))").message("cidr must be one CIDR, or 'IPv4,IPv6': for example 10.0.0.0/24 or 10.0.0.0/24,fd00:1::/64 (no spaces, no IPv4-mapped IPv6)"),
         validation = Rule::new("!self.split(',').all(c, isCIDR(c)) || self.split(',').all(c, cidr(c) == cidr(c).masked())").message("cidr has host bits set; write the network address, for example 10.0.0.0/24 instead of 10.0.0.7/24"),
         validation = Rule::new("!self.split(',').all(c, isCIDR(c)) || self.split(',').all(c, cidr(c).prefixLength() <= (cidr(c).ip().family() == 4 ? 30 : 126) && cidr(c).prefixLength() >= 8)").message("cidr is too small or too large; use /8 to /30 for IPv4 and /8 to /126 for IPv6"),
-        validation = Rule::new("self.split(',').size() != 2 || !self.split(',').all(c, isCIDR(c)) || (cidr(self.split(',')[0]).ip().family() == 4 && cidr(self.split(',')[1]).ip().family() == 6)").message("a dual-stack cidr is one IPv4 range, a comma, and one IPv6 range, in this order")
+        validation = Rule::new("self.split(',').size() != 2 || !self.split(',').all(c, isCIDR(c)) || (cidr(self.split(',')[0]).ip().family() == 4 && cidr(self.split(',')[1]).ip().family() == 6)").message("a dual-stack cidr is one IPv4 range, a comma, and one IPv6 range, in this order"),
+        validation = Rule::new("!self.split(',').all(c, isCIDR(c)) || self.split(',').all(c, ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '255.255.255.255/32', '::/8', 'fe80::/10', 'ff00::/8'].all(r, !cidr(r).containsCIDR(c) && !cidr(c).containsCIDR(r)))").message("cidr has addresses that no machine can have (loopback, link-local, multicast, broadcast or unspecified); use a private range, for example 10.0.0.0/24 or fd00:1::/64")
     )]
     pub cidr: String,
     /// Address of the subnet's router inside `cidr`, `IPv4,IPv6` for dual stack. Absent: the first address of each
@@ -81,10 +85,11 @@ pub struct SubnetClaimSpec {
         validation = Rule::new("self.all(e, e.split('..').size() <= 2 && e.split('..').all(a, isIP(a)))").message("excludeAddresses takes addresses, 10.0.0.10, and ranges, 10.0.0.10..10.0.0.20")
     )]
     pub exclude_addresses: Vec<String>,
-    /// DNS servers that DHCP announces to machines in the subnet. Absent: none.
+    /// DNS servers that DHCP announces to machines in the subnet, each in its own family; those of a family that
+    /// `cidr` lacks are left out. Absent: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4), inner(length(min = 2, max = 39)))]
-    #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("dns takes IP addresses"))]
+    #[x_kube(validation = Rule::new("self.all(a, isIP(a))").message("dns takes IP addresses, for example 9.9.9.9 or 2620:fe::fe"))]
     pub dns: Vec<String>,
 }
 

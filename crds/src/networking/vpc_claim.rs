@@ -62,7 +62,10 @@ pub struct Egress {
     /// Name of the provider network to leave through, as the platform's engineers published it. Absent: the
     /// platform's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')").message("egress.providerNetwork takes the name of a provider network: a-z, 0-9 and '-', for example internet; leave it out for the default")
+    )]
     pub provider_network: Option<String>,
 }
 

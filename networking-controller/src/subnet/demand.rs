@@ -2,12 +2,28 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use kmetal_crds::{
     foreign::kube_ovn::SubnetSpec,
     networking::{SubnetClaimSpec, reason},
 };
 
-use crate::range::{Address, Malformed, Range, parse_ip};
+use crate::range::{Address, Malformed, Range, parse_ip, touch};
+
+/// The shortest prefix that is served.
+const WIDEST: u8 = 8;
+
+/// Ranges that no machine can have an address of; the rule on `cidr` names the same.
+const UNUSABLE: [&str; 8] = [
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "255.255.255.255/32",
+    "::/8",
+    "fe80::/10",
+    "ff00::/8",
+];
 
 /// A checked SubnetClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +55,20 @@ impl Demand {
             _ => refuse(reason::CIDR_INVALID, format!("spec.cidr {error}")),
         })?;
         for net in range.nets() {
+            if net.prefix_len() < WIDEST {
+                return Err(refuse(
+                    reason::CIDR_INVALID,
+                    format!("spec.cidr {net} is too large; use a /{WIDEST} or smaller"),
+                ));
+            }
+            if UNUSABLE.iter().filter_map(|text| text.parse::<IpNet>().ok()).any(|kept| touch(&net, &kept)) {
+                return Err(refuse(
+                    reason::CIDR_INVALID,
+                    format!(
+                        "spec.cidr {net} has addresses that no machine can have (loopback, link-local, multicast, broadcast or unspecified); use a private range, for example 10.0.0.0/24 or fd00:1::/64"
+                    ),
+                ));
+            }
             let largest = if net.addr().is_ipv4() { 30 } else { 126 };
             if net.prefix_len() > largest {
                 return Err(refuse(
@@ -186,7 +216,7 @@ fn exclude_ips(merged: &[Interval], gateway: &Address) -> Vec<String> {
 }
 
 /// How many addresses machines can get.
-fn free(net: &ipnet::IpNet, merged: &[Interval], gateway: &Address) -> u128 {
+fn free(net: &IpNet, merged: &[Interval], gateway: &Address) -> u128 {
     let (first, last) = bounds(net);
     let v4 = net.addr().is_ipv4();
     let mut taken = merged.to_vec();
@@ -202,7 +232,7 @@ fn free(net: &ipnet::IpNet, merged: &[Interval], gateway: &Address) -> u128 {
 }
 
 /// First and last address that Kube-OVN hands out; it keeps the outermost two in both families.
-fn bounds(net: &ipnet::IpNet) -> (u128, u128) {
+fn bounds(net: &IpNet) -> (u128, u128) {
     (bits(net.network()) + 1, bits(net.broadcast()) - 1)
 }
 
@@ -241,6 +271,15 @@ mod tests {
             ("10.0.0.0/24,fd00::/127", reason::CIDR_TOO_SMALL),
             ("10.0.0.1/24", reason::HOST_BITS_SET),
             ("::ffff:10.0.0.0/120", reason::CIDR_INVALID),
+            ("0.0.0.0/0", reason::CIDR_INVALID),
+            ("::/0", reason::CIDR_INVALID),
+            ("10.0.0.0/7", reason::CIDR_INVALID),
+            ("10.0.0.0/8,fd00::/8", "ok"),
+            ("127.0.0.0/24", reason::CIDR_INVALID),
+            ("169.0.0.0/8", reason::CIDR_INVALID),
+            ("224.0.0.0/24", reason::CIDR_INVALID),
+            ("255.255.255.0/24", reason::CIDR_INVALID),
+            ("10.0.0.0/24,fe80::/64", reason::CIDR_INVALID),
             ("nonsense", reason::CIDR_INVALID),
         ] {
             assert_eq!(reason_of(&claim(cidr)), wanted, "{cidr}");
