@@ -50,6 +50,16 @@ pub struct ProviderNetwork {
     pub gateway_node_selector: BTreeMap<String, String>,
 }
 
+/// What is wrong with a platform file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct Fault {
+    /// For claims, which every tenant reads: where it is, without any name or range of the platform.
+    pub told: &'static str,
+    /// For the platform's engineer: what, where, what to write.
+    pub detail: String,
+}
+
 impl ProviderNetwork {
     /// Whether a tenant may know of it.
     pub fn is_open_to(&self, tenant: &str) -> bool {
@@ -58,52 +68,33 @@ impl ProviderNetwork {
 }
 
 impl Platform {
-    /// Reads and checks a platform file. The error is for the platform's engineer: what, where, what to write.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let raw: Raw = serde_saphyr::from_str(text)
-            .map_err(|error| format!("the platform file is not valid YAML of the known form: {error}"))?;
-        let mut provider_networks = Vec::new();
-        for network in raw.provider_networks {
-            provider_networks.push(network.checked()?);
-        }
-        for (index, network) in provider_networks.iter().enumerate() {
-            for other in &provider_networks[..index] {
-                if other.name == network.name {
-                    return Err(format!("providerNetworks has '{}' twice; names must differ", network.name));
-                }
-                if other.external_subnet == network.external_subnet {
-                    return Err(format!(
-                        "provider networks '{}' and '{}' name one externalSubnet; give each its own",
-                        other.name, network.name
-                    ));
-                }
-                if other.range.overlaps(&network.range) {
-                    return Err(format!(
-                        "provider networks '{}' and '{}' overlap; give each its own range",
-                        other.name, network.name
-                    ));
-                }
-            }
-        }
-        if provider_networks.iter().filter(|network| network.default).count() > 1 {
-            return Err("more than one provider network is the default; leave 'default: true' on one".into());
-        }
+    /// Reads and checks a platform file.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        let raw: Raw = serde_saphyr::from_str(text).map_err(|error| {
+            let detail = format!("the platform file is not valid YAML of the known form: {error}");
+            Fault { told: "it is not valid YAML of the known form", detail }
+        })?;
+        let in_field = |told: &'static str| move |detail: String| Fault { told, detail };
         let platform = Self {
-            provider_networks,
-            protected: nets("protectedCIDRs", &raw.protected_cidrs)?,
-            control_plane_pools: nets("tenantControlPlanePools", &raw.tenant_control_plane_pools)?,
+            provider_networks: provider_networks(raw.provider_networks)
+                .map_err(in_field("providerNetworks is not valid"))?,
+            protected: nets("protectedCIDRs", &raw.protected_cidrs)
+                .map_err(in_field("protectedCIDRs is not valid"))?,
+            control_plane_pools: nets("tenantControlPlanePools", &raw.tenant_control_plane_pools)
+                .map_err(in_field("tenantControlPlanePools is not valid"))?,
             mtu: raw.subnet.mtu,
         };
         if platform.protected.is_empty() {
-            return Err("protectedCIDRs is empty; name the management, node, pod, service, join and overlay networks, which no VPC may reach".into());
+            return Err(in_field("protectedCIDRs is empty")("protectedCIDRs is empty; name the management, node, pod, service, join and overlay networks, which no VPC may reach".into()));
         }
         if let Some((pool, dropped)) = platform.pool_that_is_dropped() {
-            return Err(format!(
+            return Err(in_field("tenantControlPlanePools is not valid")(format!(
                 "tenantControlPlanePools {pool} overlaps {dropped}, which every VPC drops; workers could not reach their API server"
-            ));
+            )));
         }
         if !(1280..=9000).contains(&platform.mtu) {
-            return Err(format!("subnet.mtu is {}; use 1280 to 9000 bytes", platform.mtu));
+            let detail = format!("subnet.mtu is {}; use 1280 to 9000 bytes", platform.mtu);
+            return Err(in_field("subnet.mtu is not valid")(detail));
         }
         Ok(platform)
     }
@@ -137,6 +128,34 @@ impl Platform {
             .iter()
             .find_map(|pool| dropped.iter().find(|net| touch(net, pool)).map(|net| (*pool, *net)))
     }
+}
+
+/// The segments, each in order, no two in each other's way.
+fn provider_networks(raw: Vec<RawNetwork>) -> Result<Vec<ProviderNetwork>, String> {
+    let networks = raw.into_iter().map(RawNetwork::checked).collect::<Result<Vec<_>, _>>()?;
+    for (index, network) in networks.iter().enumerate() {
+        for other in &networks[..index] {
+            if other.name == network.name {
+                return Err(format!("providerNetworks has '{}' twice; names must differ", network.name));
+            }
+            if other.external_subnet == network.external_subnet {
+                return Err(format!(
+                    "provider networks '{}' and '{}' name one externalSubnet; give each its own",
+                    other.name, network.name
+                ));
+            }
+            if other.range.overlaps(&network.range) {
+                return Err(format!(
+                    "provider networks '{}' and '{}' overlap; give each its own range",
+                    other.name, network.name
+                ));
+            }
+        }
+    }
+    if networks.iter().filter(|network| network.default).count() > 1 {
+        return Err("more than one provider network is the default; leave 'default: true' on one".into());
+    }
+    Ok(networks)
 }
 
 #[derive(Deserialize)]
@@ -288,8 +307,8 @@ tenantControlPlanePools: [100.100.0.0/24]
             ),
         ];
         for (text, says) in cases {
-            let error = Platform::parse(text).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
+            let fault = Platform::parse(text).unwrap_err();
+            assert!(fault.detail.contains(says), "{text}: {fault}");
         }
     }
 
@@ -310,8 +329,30 @@ tenantControlPlanePools: [100.100.0.0/24]
                 "default",
             ),
         ] {
-            let error = Platform::parse(&two(a, b)).unwrap_err();
-            assert!(error.contains(says), "{b}: {error}");
+            let fault = Platform::parse(&two(a, b)).unwrap_err();
+            assert!(fault.detail.contains(says), "{b}: {fault}");
+        }
+    }
+
+    #[test]
+    fn tenants_are_told_of_a_fault_without_names_or_ranges() {
+        for bad in [
+            GOOD.replace("name: private", "name: internet"),
+            GOOD.replace("externalSubnet: priv", "externalSubnet: ext"),
+            GOOD.replace(
+                "cidr: 198.51.100.0/24, gateway: 198.51.100.1",
+                "cidr: 203.0.113.0/25, gateway: 203.0.113.1",
+            ),
+            GOOD.replace("gateway: 198.51.100.1", "gateway: 198.51.100.0"),
+            GOOD.replace("tenants: [acme]", "tenants: acme"),
+            GOOD.replace("10.0.0.0/16", "10.0.0.1/16"),
+            GOOD.replace("100.100.0.0/24", "10.0.3.0/24"),
+            format!("{GOOD}subnet: {{mtu: 7}}"),
+        ] {
+            let fault = Platform::parse(&bad).unwrap_err();
+            for secret in ["private", "internet", "priv", "acme", "198", "203", "10.", "100."] {
+                assert!(!fault.told.contains(secret), "{}", fault.told);
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::Platform;
+use super::{Fault, Platform};
 
-/// What is known of the platform now: its content, or what is wrong with the file.
+/// What is known of the platform now: its content, or what is wrong with the file, in words that any tenant may read.
 pub type State = Result<Arc<Platform>, Arc<str>>;
 
 /// The platform file as the reconciles see it.
@@ -20,20 +20,24 @@ pub struct PlatformFile(watch::Receiver<State>);
 impl PlatformFile {
     /// Reads the file once, then keeps reading it until `stop`.
     pub fn watch(path: PathBuf, stop: CancellationToken) -> Self {
-        let (sender, receiver) = watch::channel(read(&path));
-        log(&receiver.borrow());
+        let mut content = read(&path);
+        log(&content);
+        let (sender, receiver) = watch::channel(state(&content));
         tokio::spawn(async move {
             let mut tick = tokio::time::interval(Duration::from_secs(2));
             while stop.run_until_cancelled(tick.tick()).await.is_some() {
-                let state = read(&path);
-                let changed = sender.send_if_modified(|known| {
+                let now = read(&path);
+                if now == content {
+                    continue;
+                }
+                log(&now);
+                content = now;
+                sender.send_if_modified(|known| {
+                    let state = state(&content);
                     let changed = *known != state;
                     *known = state;
                     changed
                 });
-                if changed {
-                    log(&sender.borrow());
-                }
             }
         });
         Self(receiver)
@@ -53,15 +57,22 @@ impl PlatformFile {
     }
 }
 
-fn read(path: &PathBuf) -> State {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Arc::from(format!("the platform file {} cannot be read: {error}", path.display()))
+type Content = Result<Arc<Platform>, Fault>;
+
+fn read(path: &PathBuf) -> Content {
+    let text = std::fs::read_to_string(path).map_err(|error| Fault {
+        told: "it cannot be read",
+        detail: format!("the platform file {} cannot be read: {error}", path.display()),
     })?;
-    Platform::parse(&text).map(Arc::new).map_err(Arc::from)
+    Platform::parse(&text).map(Arc::new)
 }
 
-fn log(state: &State) {
-    match state {
+fn state(content: &Content) -> State {
+    content.clone().map_err(|fault| format!("{}, as the log of kmetal-networking tells", fault.told).into())
+}
+
+fn log(content: &Content) {
+    match content {
         Ok(platform) => tracing::info!(
             provider_networks = platform.provider_networks.len(),
             dropped_ranges = platform.dropped().len(),

@@ -156,17 +156,22 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen)
         has_subnet: ours.subnet.is_some(),
     };
     if let Some(other) = in_the_way(&mine, &seen.others) {
-        let by = other.name.as_ref().map_or_else(
-            || "a Subnet that is still being removed".to_owned(),
-            |name| format!("SubnetClaim {name}"),
-        );
-        return Outcome::stalled(
-            reason::CIDR_OVERLAP,
-            format!(
-                "spec.cidr {} overlaps {} of {by} in VPC {}; choose another range, or delete that claim first",
-                demand.range, other.range, claim.spec.vpc
+        let overlaps = format!("spec.cidr {} overlaps {}", demand.range, other.range);
+        let vpc = &claim.spec.vpc;
+        return match &other.name {
+            Some(name) => Outcome::stalled(
+                reason::CIDR_OVERLAP,
+                format!(
+                    "{overlaps} of SubnetClaim {name} in VPC {vpc}; choose another range, or delete that claim first"
+                ),
             ),
-        );
+            None => Outcome::waiting(
+                reason::CIDR_OVERLAP,
+                format!(
+                    "{overlaps} of a deleted SubnetClaim in VPC {vpc}, which is still being removed; wait until it is gone, or choose another range"
+                ),
+            ),
+        };
     }
     let changes = changes(
         claim,

@@ -76,7 +76,9 @@ pub fn choose<'a>(claim: &VpcClaimSpec, around: &Surroundings<'a>) -> WayOut<'a>
     };
     let wanted = match (&egress.provider_network, attached) {
         (Some(name), _) => around.platform.open_to(around.tenant).find(|network| network.name == *name),
-        (None, Some(subnet)) => around.platform.by_external_subnet(subnet),
+        (None, Some(subnet)) => {
+            around.platform.by_external_subnet(subnet).filter(|network| network.is_open_to(around.tenant))
+        }
         (None, None) => around.platform.open_to(around.tenant).find(|network| network.default),
     };
     match (wanted, attached) {

@@ -149,7 +149,7 @@ fn wanted(
                 progress: Progress::Waiting,
                 reason: reason::PROVIDER_NETWORK_SETTLING,
                 message: format!(
-                    "provider network '{}' is new; its addresses are handed out as soon as every VPC is closed against it",
+                    "provider network '{}' is new; wait: its addresses are handed out as soon as every VPC is closed against it",
                     network.name
                 ),
             })

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kmetal_crds::{
-    condition::{READY, get},
+    condition::{READY, STALLED, get},
     foreign::kube_ovn::{
         OvnEipSpec, OvnEipStatus, OvnSnatRuleStatus, SubnetCondition, SubnetStatus, VpcStatus,
     },
@@ -213,6 +213,11 @@ fn an_overlap_names_the_claim_that_has_the_range() {
     let plan = plan(&claim("10.1.0.0/24"), &seen, now());
     assert_eq!((reason_of(&plan), plan.changes.len()), (reason::CIDR_OVERLAP, 0));
     assert!(ready_of(&plan).message.contains("SubnetClaim back"));
+    assert!(get(&plan.status.conditions, STALLED).is_some());
+    seen.others[0].name = None;
+    let plan = super::plan(&claim("10.1.0.0/24"), &seen, now());
+    assert!(ready_of(&plan).message.contains("wait until it is gone"), "{}", ready_of(&plan).message);
+    assert!(get(&plan.status.conditions, STALLED).is_none(), "nobody need act on what is going already");
 }
 
 #[test]

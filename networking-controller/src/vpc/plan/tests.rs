@@ -237,12 +237,15 @@ protectedCIDRs: [10.0.0.0/16]
     seen.platform = Ok(Arc::new(Platform::parse(other_default).unwrap()));
     let kept = plan(&claim, &seen, now());
     assert_eq!(kept.status.egress.unwrap().provider_network, "internet");
-    seen.platform = Ok(Arc::new(Platform::parse("protectedCIDRs: [10.0.0.0/16]").unwrap()));
-    let removed = plan(&claim, &seen, now());
-    assert_eq!(reason_of(&removed), reason::PROVIDER_NETWORK_REMOVED);
-    for change in &removed.changes {
-        let Change::UpdateVpc(vpc) = change else { panic!("{change:?}") };
-        assert!(vpc.spec.enable_external, "a network in use is never detached by a change of the file");
+    let reserved = other_default.replace("gateway: 203.0.113.1}", "gateway: 203.0.113.1, tenants: [globex]}");
+    for file in [reserved.as_str(), "protectedCIDRs: [10.0.0.0/16]"] {
+        seen.platform = Ok(Arc::new(Platform::parse(file).unwrap()));
+        let removed = plan(&claim, &seen, now());
+        assert_eq!(reason_of(&removed), reason::PROVIDER_NETWORK_REMOVED);
+        for change in &removed.changes {
+            let Change::UpdateVpc(vpc) = change else { panic!("{change:?}") };
+            assert!(vpc.spec.enable_external, "a network in use is never detached by a change of the file");
+        }
     }
 }
 
