@@ -6,12 +6,12 @@
 //! must set conditions under the same rules.
 
 pub mod condition;
+mod definition;
 pub mod foreign;
 pub mod names;
 pub mod networking;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
 
 /// A kind of ours and the chart that installs its definition.
 pub struct OwnedCrd {
@@ -23,8 +23,10 @@ pub struct OwnedCrd {
 
 /// Every kind of the suite, in a stable order. `cargo crdgen` writes these, a test compares them.
 pub fn all() -> Vec<OwnedCrd> {
-    let networking = |crd| OwnedCrd { chart: "kmetal-networking", crd };
-    vec![networking(networking::VpcClaim::crd()), networking(networking::SubnetClaim::crd())]
+    vec![
+        definition::owned::<networking::VpcClaim>("kmetal-networking"),
+        definition::owned::<networking::SubnetClaim>("kmetal-networking"),
+    ]
 }
 
 /// The text of one CRD file as it is committed in its chart.

@@ -38,19 +38,25 @@ fn every_kind_has_what_users_rely_on() {
                 "{kind}: conditions"
             );
             assert!(status.contains_key("observedGeneration"), "{kind}: observedGeneration");
+            let demanded = properties["spec"].required.iter().flatten().next().is_some();
+            assert!(
+                demanded || properties["spec"].default.is_some(),
+                "{kind}: nobody could apply an empty spec over another"
+            );
             walk(kind, &properties["spec"]);
             walk(kind, &properties["status"]);
         }
     }
 }
 
-/// Every property says what it is, every string and list is bounded, and no format is one that the API server
-/// does not know.
+/// Every property says what it is, every string and list is bounded, nothing may be `null`, and no format is one
+/// that the API server does not know.
 fn walk(path: &str, schema: &JSONSchemaProps) {
     assert!(
         !matches!(schema.format.as_deref(), Some("uint8" | "uint16" | "uint32" | "uint64" | "uint")),
         "{path}: the API server does not know unsigned formats; use i32 or i64"
     );
+    assert_ne!(schema.nullable, Some(true), "{path}: null must not be storable");
     for (name, property) in schema.properties.iter().flatten() {
         let path = format!("{path}.{name}");
         assert!(property.description.as_ref().is_some_and(|d| !d.is_empty()), "{path} has no description");

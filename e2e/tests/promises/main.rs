@@ -5,5 +5,6 @@
 mod charts;
 mod claims;
 mod control_plane;
+mod definitions;
 mod kube_ovn;
 mod processes;
