@@ -18,6 +18,10 @@ use crate::platform::{Platform, ProviderNetwork};
 const DROP_PRIORITY: i32 = 32_000;
 const EGRESS_PRIORITY: i32 = 1_000;
 
+/// What has a link-local source is for its own link. No ACL keeps such a packet from coming in from a provider segment:
+/// OVN lets every multicast listener query pass, whatever it is addressed to. The router's own answers stay.
+const STRAYED: &str = "ip6.src == fe80::/10 && ip6.dst != fe80::/10";
+
 /// The one form in which a Vpc is written: closed off, and attached to `egress` if there is one.
 ///
 /// IPv4 only on the way out: Kube-OVN 1.16 cannot attach a router to an external subnet that has an IPv6 range
@@ -28,6 +32,7 @@ pub fn vpc_spec(platform: &Platform, egress: Option<&ProviderNetwork>) -> VpcSpe
     // No machine may pose as an address of a provider network: only SNAT, after these policies, gives it one.
     let forged = platform.provider_networks.iter().flat_map(|network| network.range.nets());
     policy_routes.extend(forged.map(|net| drop_route("src", &net)));
+    policy_routes.push(drop_of(STRAYED.into()));
     let mut static_routes = Vec::new();
     if let Some(network) = egress {
         let gateway = network.gateway.to_string();
@@ -110,12 +115,11 @@ fn drops(spec: &VpcSpec) -> impl Iterator<Item = &PolicyRoute> {
 
 fn drop_route(side: &str, net: &IpNet) -> PolicyRoute {
     let family = if net.addr().is_ipv4() { "ip4" } else { "ip6" };
-    PolicyRoute {
-        priority: DROP_PRIORITY,
-        match_: format!("{family}.{side} == {net}"),
-        action: "drop".into(),
-        next_hop_ip: None,
-    }
+    drop_of(format!("{family}.{side} == {net}"))
+}
+
+fn drop_of(match_: String) -> PolicyRoute {
+    PolicyRoute { priority: DROP_PRIORITY, match_, action: "drop".into(), next_hop_ip: None }
 }
 
 #[cfg(test)]
@@ -148,7 +152,8 @@ protectedCIDRs: [{protected}]
                 "32000 ip6.dst == 2001:db8::/64 drop",
                 "32000 ip6.dst == fd00::/48 drop",
                 "32000 ip4.src == 203.0.113.0/24 drop",
-                "32000 ip6.src == 2001:db8::/64 drop"
+                "32000 ip6.src == 2001:db8::/64 drop",
+                "32000 ip6.src == fe80::/10 && ip6.dst != fe80::/10 drop"
             ]
         );
         assert!(!spec.enable_external && spec.static_routes.is_empty());
@@ -170,7 +175,7 @@ protectedCIDRs: [{protected}]
     fn a_range_named_twice_is_dropped_once() {
         assert_eq!(
             vpc_spec(&platform("10.0.0.0/16, 10.0.0.0/16, 203.0.113.0/24"), None).policy_routes.len(),
-            5
+            6
         );
     }
 
