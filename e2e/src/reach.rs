@@ -6,6 +6,7 @@
 //! tenants and all destinations.
 
 mod directory;
+pub mod liar;
 pub mod matrix;
 mod port;
 mod trace;
@@ -156,26 +157,6 @@ impl<'a> Reach<'a> {
     pub async fn probe_through_router(&self, from: &Port, to: IpAddr) -> Result<Verdict> {
         let router = self.directory.router(&from.router_port())?;
         self.send(&Packet::of_machine(from, to, router)?).await
-    }
-
-    /// A packet from a host on the provider segment straight to this Vpc's router, addressed to a machine behind it.
-    pub async fn hostile(&self, segment: &ProviderNetwork, vpc: &str, to: IpAddr) -> Result<Verdict> {
-        let router = self.directory.router(&segment.router_port(vpc))?;
-        // An IPv4 segment has no IPv6 range, but the sender may have any address it likes.
-        let source = segment.host(to.is_ipv6()).unwrap_or(if to.is_ipv6() {
-            "2001:db8:bad::1".parse()?
-        } else {
-            "192.0.2.66".parse()?
-        });
-        self.send(&Packet {
-            switch: segment.name.clone(),
-            inport: segment.localnet(),
-            macs: (HOSTILE_MAC.into(), router),
-            source,
-            destination: to,
-            more: None,
-        })
-        .await
     }
 
     /// Whether a neighbour solicitation that the segment's router sends for `target` gets as far as this Vpc's router.

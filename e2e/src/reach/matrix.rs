@@ -7,11 +7,12 @@ use std::{fmt, fmt::Write as _, net::IpAddr};
 
 use anyhow::{Result, bail};
 
-use super::{Port, Reach, Verdict};
+use super::{Port, Reach, Verdict, liar::stranger};
 use crate::ovn::provider_network::ProviderNetwork;
 
 /// The columns, in order.
-pub const COLUMNS: [&str; 7] = ["own", "sibling", "other", "provider", "management", "internet", "inbound"];
+pub const COLUMNS: [&str; 9] =
+    ["own", "sibling", "other", "provider", "management", "control", "internet", "forged", "inbound"];
 
 /// A tenant's part in the matrix.
 #[derive(Debug, Clone)]
@@ -35,7 +36,9 @@ pub struct Outside {
     pub segments: Vec<ProviderNetwork>,
     /// Addresses of the platform: nodes, its pods and services.
     pub management: Vec<IpAddr>,
-    /// Addresses that are neither.
+    /// Where tenants' API servers listen.
+    pub control_planes: Vec<IpAddr>,
+    /// Addresses that are none of these.
     pub internet: Vec<IpAddr>,
 }
 
@@ -106,37 +109,43 @@ impl Matrix {
     /// Compares with a table written by hand: tenant, family and a word for each of [`COLUMNS`] on each line; empty
     /// lines and lines that begin with `tenant` are passed over.
     pub fn expect(&self, truth: &str) -> Result<()> {
-        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-        let wanted: Vec<Vec<String>> = truth
-            .lines()
-            .map(words)
-            .filter(|line| line.first().is_some_and(|word| word != "tenant"))
-            .collect();
         let mut wrong = String::new();
-        for row in &self.rows {
-            let name = [row.tenant.clone(), row.family.to_owned()];
-            let Some(line) = wanted.iter().find(|line| line.get(..2) == Some(&name)) else {
-                writeln!(wrong, "{} {}: no truth is given", row.tenant, row.family)?;
-                continue;
-            };
-            for (at, cell) in row.cells.iter().enumerate() {
-                let wanted = line.get(at + 2).map_or("?", String::as_str);
-                if cell.word.to_string() != wanted {
-                    let column = COLUMNS[at];
-                    writeln!(
-                        wrong,
-                        "{} {} {column}: {} instead of {wanted}",
-                        row.tenant, row.family, cell.word
-                    )?;
-                    cell.packets.iter().try_for_each(|packet| writeln!(wrong, "    {packet}"))?;
-                }
-            }
+        for (what, cell) in self.wrong(truth) {
+            writeln!(wrong, "{what}")?;
+            cell.packets.iter().try_for_each(|packet| writeln!(wrong, "    {packet}"))?;
         }
-        if wanted.len() != self.rows.len() {
-            writeln!(wrong, "{} rows instead of {}", self.rows.len(), wanted.len())?;
+        let wanted = lines(truth).len();
+        if wanted != self.rows.len() {
+            writeln!(wrong, "{} rows instead of {wanted}", self.rows.len())?;
         }
         if wrong.is_empty() { Ok(()) } else { bail!("the matrix is not as it must be\n{wrong}\n{self}") }
     }
+
+    /// The cells that are not as the table has them, such as `acme IPv4 provider: leaves instead of dropped`. Rows that
+    /// were not asked for are not missed.
+    pub fn wrong(&self, truth: &str) -> Vec<(String, &Cell)> {
+        let wanted = lines(truth);
+        let mut wrong = Vec::new();
+        for row in &self.rows {
+            let line = wanted.iter().find(|line| line[..].starts_with(&[row.tenant.as_str(), row.family]));
+            for (at, cell) in row.cells.iter().enumerate() {
+                let wanted = line.and_then(|line| line.get(at + 2)).copied().unwrap_or("nothing known");
+                if cell.word.to_string() != wanted {
+                    let (tenant, family, column) = (&row.tenant, row.family, COLUMNS[at]);
+                    wrong.push((
+                        format!("{tenant} {family} {column}: {} instead of {wanted}", cell.word),
+                        cell,
+                    ));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+fn lines(truth: &str) -> Vec<Vec<&str>> {
+    let lines = truth.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.filter(|line| line.first().is_some_and(|word| *word != "tenant")).collect()
 }
 
 impl fmt::Display for Matrix {
@@ -161,7 +170,12 @@ impl fmt::Display for Matrix {
 impl Reach<'_> {
     /// Asks everything.
     pub async fn matrix(&self, tenants: &[Tenant], outside: &Outside) -> Result<Matrix> {
-        let rows = tenants.iter().flat_map(|tenant| {
+        self.rows_of(tenants, tenants, outside).await
+    }
+
+    /// Asks what some of the tenants reach.
+    pub async fn rows_of(&self, some: &[Tenant], tenants: &[Tenant], outside: &Outside) -> Result<Matrix> {
+        let rows = some.iter().flat_map(|tenant| {
             tenant.machine.addresses.iter().map(async |address| {
                 let cells = self.row(tenant, *address, tenants, outside).await?;
                 let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -202,20 +216,45 @@ impl Reach<'_> {
         cells.push(others.done());
         let hosts: Vec<IpAddr> =
             outside.segments.iter().filter_map(|segment| segment.host(like.is_ipv6())).collect();
-        for addresses in [&hosts, &outside.management, &outside.internet] {
+        for addresses in [&hosts, &outside.management, &outside.control_planes, &outside.internet] {
             let mut cell = Asked::default();
             for to in addresses.iter().filter(same) {
                 cell.add(me, None, *to, &self.probe(&me.machine, *to).await?);
             }
             cells.push(cell.done());
         }
+        cells.push(self.forgeries(me, like, &hosts, outside).await?);
         let mut inbound = Asked::default();
         if let Some(segment) = &me.egress {
-            let verdict = self.hostile(segment, &me.machine.router, like).await?;
-            inbound.add(me, Some(&me.machine), like, &verdict);
+            for (what, verdict) in self.hostile(segment, &me.machine.router, like).await? {
+                inbound.add_as(&what, me, Some(&me.machine), like, &verdict);
+            }
         }
         cells.push(inbound.done());
         Ok(cells)
+    }
+
+    /// The machine poses as a host of each segment, even to its own sibling, and as a stranger to all that is outside.
+    async fn forgeries(
+        &self,
+        me: &Tenant,
+        like: IpAddr,
+        hosts: &[IpAddr],
+        outside: &Outside,
+    ) -> Result<Cell> {
+        let far = || {
+            let far = outside.internet.iter().chain(&outside.control_planes).copied();
+            far.filter(|to| to.is_ipv4() == like.is_ipv4())
+        };
+        let sibling = me.sibling.as_ref().and_then(|port| port.address_like(like));
+        let posing = hosts.iter().flat_map(|host| sibling.into_iter().chain(far()).map(|to| (*host, to)));
+        let mut forged = Asked::default();
+        for (source, to) in posing.chain(far().map(|to| (stranger(like), to))) {
+            let verdict = self.forged(&me.machine, source, to).await?;
+            let goal = me.sibling.as_ref().filter(|_| Some(to) == sibling);
+            forged.add_as(&format!("from {source}"), me, goal, to, &verdict);
+        }
+        Ok(forged.done())
     }
 }
 
@@ -234,6 +273,11 @@ struct Asked {
 impl Asked {
     /// Notes the fate of a packet of `me` that was meant for `goal`, if for a port at all.
     fn add(&mut self, me: &Tenant, goal: Option<&Port>, to: IpAddr, verdict: &Verdict) {
+        self.add_as("", me, goal, to, verdict);
+    }
+
+    /// The same for a packet that is special.
+    fn add_as(&mut self, what: &str, me: &Tenant, goal: Option<&Port>, to: IpAddr, verdict: &Verdict) {
         let word = match verdict {
             Verdict::Delivered { to } if goal.is_some_and(|goal| goal.name == *to) => Word::Reached,
             Verdict::Delivered { to } if me.ports().any(|port| port.name == *to) => Word::Home,
@@ -244,7 +288,7 @@ impl Asked {
             Verdict::Dropped { .. } | Verdict::NoRoute | Verdict::Unanswered { .. } => Word::Nowhere,
         };
         self.word = self.word.max(Some(word));
-        self.packets.push(format!("to {to}: {verdict}"));
+        self.packets.push(format!("{what} to {to}: {verdict}").trim_start().to_owned());
     }
 
     fn done(self) -> Cell {

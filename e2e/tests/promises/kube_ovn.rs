@@ -32,6 +32,14 @@ async fn make_vpc(under: &UnderCluster, name: &str, egress: Option<&ProviderNetw
             json!({"priority": 32000, "match": format!("{family}.dst == {cidr}"), "action": "drop"})
         })
         .into();
+    for posing in [
+        "ip4.src == 203.0.113.0/24",
+        "ip4.src == 198.51.100.0/24",
+        "ip6.src == 2001:db8:100::/64",
+        "ip6.src == fe80::/10 && ip6.dst != fe80::/10",
+    ] {
+        policies.push(json!({"priority": 32000, "match": posing, "action": "drop"}));
+    }
     let mut spec = json!({});
     if let Some(segment) = egress {
         let gateway = segment.gateway.split(',').next();

@@ -1,7 +1,7 @@
 {{/*
 One entry of providerNetworks, checked and complete: everything that Kube-OVN would fill in or rewrite is computed
 here, so that the templates only print. Out, as JSON: networks; v4 and gateway (of the Subnet); cidr and gateways (as
-the platform file writes them); excludeIps; drops (what may not enter from the segment, as OVN matches).
+the platform file writes them); excludeIps; drops (what may not enter from the segment nor leave to it, as OVN matches).
 */}}
 {{- define "entry" -}}
 {{- $at := printf "providerNetworks[%s]" .name -}}
@@ -25,12 +25,14 @@ the platform file writes them); excludeIps; drops (what may not enter from the s
 {{- range $networks }}{{ $cidr = append $cidr .text }}{{ end -}}
 {{- $routers := list -}}
 {{- range $gateways }}{{ $routers = append $routers .text }}{{ end -}}
-{{- $inport := printf "inport == \"localnet.%s\"" .name -}}
-{{- /* Neighbour discovery lives on link-local unicast and multicast. */ -}}
-{{- $v6 := join ", " (concat (rest $cidr) (list "fe80::/10" "ff02::/16")) -}}
-{{- $drops := list (printf "%s && ip4 && ip4.dst != %s" $inport $v4.text) (printf "%s && ip6 && ip6.dst != {%s}" $inport $v6) -}}
+{{- $wire := printf "\"localnet.%s\"" .name -}}
+{{- /* Neighbour discovery lives on link-local unicast and multicast; who looks for an address to take has none yet. */ -}}
+{{- $to := join ", " (concat (rest $cidr) (list "fe80::/10" "ff02::/16")) -}}
+{{- $from := join ", " (concat (rest $cidr) (list "fe80::/10" "::")) -}}
+{{- $enters := list (printf "inport == %s && ip4 && ip4.dst != %s" $wire $v4.text) (printf "inport == %s && ip6 && ip6.dst != {%s}" $wire $to) -}}
+{{- $leaves := list (printf "outport == %s && ip4 && ip4.src != %s" $wire $v4.text) (printf "outport == %s && ip6 && ip6.src != {%s}" $wire $from) -}}
 {{- $excluded := include "entry.excluded" (dict "excludeAddresses" .excludeAddresses "at" (printf "%s.excludeAddresses" $at) "network" $v4 "gateway" $gateway) | fromJsonArray -}}
-{{- dict "networks" $networks "v4" $v4.text "gateway" $gateway.text "cidr" (join "," $cidr) "gateways" (join "," $routers) "excludeIps" $excluded "drops" $drops | toJson -}}
+{{- dict "networks" $networks "v4" $v4.text "gateway" $gateway.text "cidr" (join "," $cidr) "gateways" (join "," $routers) "excludeIps" $excluded "drops" (dict "enters" $enters "leaves" $leaves) | toJson -}}
 {{- end }}
 
 {{/* Kube-OVN's own order and form: single addresses and a..b, the gateway among them, nothing twice, sorted as text. */}}

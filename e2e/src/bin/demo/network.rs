@@ -154,13 +154,15 @@ own, sibling   another machine on the same subnet, and on the VPC's other subnet
 other          the other tenant's machines; 'home' is the tenant's own machine, which has the same address
 provider       a host on the segment through which VPCs leave
 management     the under cluster's nodes
+control        the tenants' API servers
 internet       anywhere else
+forged         outside, and the sibling subnet, with a source address that is not the machine's
 inbound        a host on that segment sends to the machine's address";
 
 const TRUTH: &str = "
-tenant  family  own      sibling  other  provider  management  internet  inbound
-acme    IPv4    reached  reached  home   dropped   dropped     leaves    dropped
-globex  IPv4    reached  reached  home   dropped   dropped     nowhere   -
+tenant  family  own      sibling  other  provider  management  control  internet  forged   inbound
+acme    IPv4    reached  reached  home   dropped   dropped     leaves   leaves    dropped  dropped
+globex  IPv4    reached  reached  home   dropped   dropped     nowhere  nowhere   dropped  -
 ";
 
 /// Two machines on `front` and one on `back` for each tenant, then every question.
@@ -192,6 +194,7 @@ async fn matrix(
     let outside = Outside {
         segments: vec![internet.clone()],
         management: networking::MANAGEMENT.parse::<ipnet::IpNet>()?.hosts().take(1).collect(),
+        control_planes: networking::CONTROL_PLANES.parse::<ipnet::IpNet>()?.hosts().take(1).collect(),
         internet: vec!["9.9.9.9".parse()?],
     };
     Reach::of(under.ovn()).await?.matrix(&tenants, &outside).await

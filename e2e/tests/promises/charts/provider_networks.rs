@@ -13,21 +13,28 @@ async fn subnet_spec(values: Value, name: &str) -> Result<Value> {
 }
 
 #[tokio::test]
-async fn what_enters_from_the_segment_must_be_addressed_to_it() -> Result<()> {
-    let drop = |matching: &str| json!({"direction": "from-lport", "priority": 2000, "match": matching, "action": "drop"});
-    let dual = subnet_spec(provider_networks(), "internet").await?;
-    let wanted = json!([
-        drop(r#"inport == "localnet.internet" && ip4 && ip4.dst != 203.0.113.0/24"#),
-        drop(r#"inport == "localnet.internet" && ip6 && ip6.dst != {2001:db8::/64, fe80::/10, ff02::/16}"#),
-    ]);
-    ensure!(dual["acls"] == wanted, "{}", dual["acls"]);
+async fn what_enters_is_addressed_to_the_segment_and_what_leaves_has_an_address_of_it() -> Result<()> {
+    let drop = |(direction, matching): (&str, &str)| json!({"direction": direction, "priority": 2000, "match": matching, "action": "drop"});
+    let dual = [
+        ("from-lport", r#"inport == "localnet.internet" && ip4 && ip4.dst != 203.0.113.0/24"#),
+        (
+            "from-lport",
+            r#"inport == "localnet.internet" && ip6 && ip6.dst != {2001:db8::/64, fe80::/10, ff02::/16}"#,
+        ),
+        ("to-lport", r#"outport == "localnet.internet" && ip4 && ip4.src != 203.0.113.0/24"#),
+        ("to-lport", r#"outport == "localnet.internet" && ip6 && ip6.src != {2001:db8::/64, fe80::/10, ::}"#),
+    ];
     // A VPC may use IPv6 inside although the segment does not.
-    let single = subnet_spec(provider_networks(), "partner").await?;
-    let wanted = json!([
-        drop(r#"inport == "localnet.partner" && ip4 && ip4.dst != 198.51.100.0/24"#),
-        drop(r#"inport == "localnet.partner" && ip6 && ip6.dst != {fe80::/10, ff02::/16}"#),
-    ]);
-    ensure!(single["acls"] == wanted, "{}", single["acls"]);
+    let single = [
+        ("from-lport", r#"inport == "localnet.partner" && ip4 && ip4.dst != 198.51.100.0/24"#),
+        ("from-lport", r#"inport == "localnet.partner" && ip6 && ip6.dst != {fe80::/10, ff02::/16}"#),
+        ("to-lport", r#"outport == "localnet.partner" && ip4 && ip4.src != 198.51.100.0/24"#),
+        ("to-lport", r#"outport == "localnet.partner" && ip6 && ip6.src != {fe80::/10, ::}"#),
+    ];
+    for (name, wanted) in [("internet", dual), ("partner", single)] {
+        let spec = subnet_spec(provider_networks(), name).await?;
+        ensure!(spec["acls"] == json!(wanted.map(drop)), "{}", spec["acls"]);
+    }
     Ok(())
 }
 

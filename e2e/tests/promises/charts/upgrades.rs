@@ -82,8 +82,11 @@ async fn a_second_upgrade_changes_nothing_and_kube_ovn_completes_nothing() -> Re
 
     for (switch, network) in [("internet", "203.0.113.0/24"), ("partner", "198.51.100.0/24")] {
         let acls = under.ovn().nbctl(&["acl-list", switch]).await?;
-        let drops = acls.lines().filter(|line| line.contains("from-lport  2000") && line.ends_with("drop"));
-        ensure!(drops.count() == 2 && acls.contains(&format!("ip4.dst != {network}")), "{switch}:\n{acls}");
+        let drops = acls.lines().filter(|line| line.contains("-lport  2000") && line.ends_with("drop"));
+        ensure!(drops.count() == 4, "{switch}:\n{acls}");
+        for side in ["dst", "src"] {
+            ensure!(acls.contains(&format!("ip4.{side} != {network}")), "{switch}:\n{acls}");
+        }
     }
     under.finish();
     Ok(())

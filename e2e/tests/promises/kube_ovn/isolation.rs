@@ -17,13 +17,13 @@ use kmetal_e2e::{
 use super::{internet, machines, make_subnet, make_vpc, partner};
 
 const TRUTH: &str = "
-    tenant  family  own      sibling  other    provider  management  internet  inbound
-    acme    IPv4    reached  reached  leaves   dropped   dropped     leaves    dropped
-    acme    IPv6    reached  reached  home     dropped   -           nowhere   dropped
-    bolt    IPv4    -        -        leaves   dropped   dropped     leaves    dropped
-    bolt    IPv6    -        -        home     dropped   -           nowhere   dropped
-    calm    IPv4    -        -        nowhere  dropped   dropped     nowhere   -
-    calm    IPv6    -        -        nowhere  dropped   -           nowhere   -
+    tenant  family  own      sibling  other    provider  management  control  internet  forged   inbound
+    acme    IPv4    reached  reached  leaves   dropped   dropped     -        leaves    dropped  dropped
+    acme    IPv6    reached  reached  home     dropped   -           -        nowhere   dropped  dropped
+    bolt    IPv4    -        -        leaves   dropped   dropped     -        leaves    dropped  dropped
+    bolt    IPv6    -        -        home     dropped   -           -        nowhere   nowhere  dropped
+    calm    IPv4    -        -        nowhere  dropped   dropped     -        nowhere   nowhere  -
+    calm    IPv6    -        -        nowhere  dropped   -           -        nowhere   nowhere  -
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,6 +66,7 @@ async fn what_tenants_reach_is_as_the_rules_say_and_no_rule_is_idle() -> Result<
     let outside = Outside {
         segments: vec![internet.clone(), partner.clone()],
         management: vec!["192.0.2.10".parse()?],
+        control_planes: vec![],
         internet: vec!["1.1.1.1".parse()?, "2606:4700::1111".parse()?],
     };
     let ask = async || Reach::of(under.ovn()).await?.matrix(&tenants, &outside).await;
@@ -95,11 +96,12 @@ async fn what_tenants_reach_is_as_the_rules_say_and_no_rule_is_idle() -> Result<
     }
     ask().await?.expect(TRUTH)?;
     let acls = under.ovn().nbctl(&["acl-list", "internet"]).await?;
-    ensure!(acls.lines().count() == 2, "one rule for each family: {acls}");
+    ensure!(acls.lines().count() == 4, "one rule for each family and direction: {acls}");
     under.ovn().nbctl(&["acl-del", "internet"]).await?;
     let said = asked(ask().await?.expect(TRUTH));
     ensure!(said.contains("acme IPv4 inbound: reached"), "the hostile IPv4 packet does not come in: {said}");
     ensure!(said.contains("acme IPv6 inbound: reached"), "the hostile IPv6 packet does not come in: {said}");
+    ensure!(said.contains("acme IPv4 forged: UNTRANSLATED"), "the forged packet does not go out: {said}");
 
     under.finish();
     Ok(())

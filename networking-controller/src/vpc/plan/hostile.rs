@@ -45,7 +45,7 @@ fn seen(tenant: Option<String>) -> Seen {
     }
 }
 
-/// The whole grammar that we emit: `ip4`, or `<ip4|ip6>.<dst|src> == <network>`.
+/// The whole grammar that we emit: two constants, or `<ip4|ip6>.<dst|src> == <network>`.
 fn is_known_match(text: &str) -> bool {
     if ["ip4", "ip6.src == fe80::/10 && ip6.dst != fe80::/10"].contains(&text) {
         return true;
