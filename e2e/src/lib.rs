@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod controller;
 pub mod environment;
 pub mod history;
+pub mod isolation;
 pub mod networking;
 pub mod node_actor;
 pub mod ovn;

@@ -5,6 +5,7 @@
 //! computed, which are the same on every node. [`kube_ovn`] fills the northbound database, [`crate::reach`] asks;
 //! [`under_cluster`] puts all of it under a control plane.
 
+mod acls;
 mod default_vpc;
 pub mod kube_ovn;
 pub mod provider_network;

@@ -6,5 +6,6 @@ mod charts;
 mod claims;
 mod control_plane;
 mod definitions;
+mod isolation;
 mod kube_ovn;
 mod processes;
