@@ -52,7 +52,8 @@ impl AclWatch {
         self.acls
     }
 
-    /// Waits until they have been taken away and as many are there again; returns for how long they were not.
+    /// Waits until they have been taken away and as many are there again; returns for how long they were not. The
+    /// database's announcements carry no time, so on a busy machine, where they are read late, a gap may look shorter.
     pub async fn gap(&mut self) -> Result<Duration> {
         let wanted = self.acls;
         let whole = tokio::time::timeout(PATIENCE, async {
