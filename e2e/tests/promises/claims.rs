@@ -9,7 +9,10 @@ use kmetal_e2e::{
     networking::{Networking, Offer},
     ovn::provider_network::ProviderNetwork,
 };
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 
 fn internet() -> Offer {
     ProviderNetwork::new("internet", "203.0.113.0/24", "203.0.113.1").into()
@@ -37,7 +40,8 @@ async fn a_claimed_network_is_built_and_leaves_nothing_behind() -> Result<()> {
     cluster.wait_gone::<VpcClaim>(Some("acme-prod"), "net").await?;
     cluster.wait_gone::<Vpc>(None, &vpc.vpc.unwrap_or_default()).await?;
     cluster.wait_gone::<Subnet>(None, &subnet.subnet.unwrap_or_default()).await?;
-    let rules = Api::<OvnSnatRule>::all(networking.under().client().await?).list(&Default::default()).await?;
+    let rules =
+        Api::<OvnSnatRule>::all(networking.under().client().await?).list(&ListParams::default()).await?;
     assert_eq!(rules.items.len(), 0);
     networking.finish();
     Ok(())
