@@ -17,6 +17,10 @@ pub const CLAIM_UID: &str = "kmetal.clastix.io/claim-uid";
 /// On Kube-OVN objects inside a VPC: the uid of the VpcClaim, so that a VPC's contents are found when claims are gone.
 pub const VPC_CLAIM_UID: &str = "kmetal.clastix.io/vpc-claim-uid";
 
+/// On an object that Kube-OVN does not let go: changed now and then, because it looks at a deletion only when the
+/// object changes.
+pub const NUDGED: &str = "kmetal.clastix.io/nudged";
+
 /// Label that Capsule keeps on the namespaces of a Tenant. A namespace with it is an Environment.
 pub const TENANT: &str = "capsule.clastix.io/tenant";
 

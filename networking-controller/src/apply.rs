@@ -5,15 +5,20 @@ use kmetal_crds::{
         kube_ovn::{OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
-    names::manager::NETWORKING,
+    names::{NUDGED, manager::NETWORKING},
     networking::{ATTACHMENT_FINALIZER, FINALIZER},
 };
 use kmetal_runtime::{
     Error, Result,
     apply::{Created, create, delete_if_present, set_finalizer, update},
 };
-use kube::{Api, Client, Resource, ResourceExt, core::NamespaceResourceScope};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{Patch, PatchParams},
+    core::NamespaceResourceScope,
+};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
 
 use crate::{
     change::{Change, Target},
@@ -63,6 +68,7 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         Change::DeleteSubnet(target) => deleted(&subnets(), target, "Subnet").await,
         Change::CreateSnat(snat) => created(&snats(), &**snat).await,
         Change::DeleteSnat(target) => deleted(&snats(), target, "OvnSnatRule").await,
+        Change::NudgeSnat(target, text) => nudged(&snats(), target, text).await,
         Change::CreateAttachment(attachment) => {
             created(&attachments(&namespace(&**attachment)), &**attachment).await
         }
@@ -129,4 +135,21 @@ where
         tracing::info!(kind, name = target.name, namespace = target.namespace, "deleted");
     }
     Ok(())
+}
+
+async fn nudged<K>(api: &Api<K>, target: &Target, text: &str) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let patch = json!({ "metadata": { "uid": target.uid, "annotations": { NUDGED: text } } });
+    let params = PatchParams { field_manager: Some(NETWORKING.into()), ..PatchParams::default() };
+    match api.patch(&target.name, &params, &Patch::Merge(patch)).await {
+        // Gone in the meantime, or another one already: either way there is nothing to nudge.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
+        other => {
+            other?;
+            tracing::info!(name = target.name, "nudged");
+            Ok(())
+        }
+    }
 }

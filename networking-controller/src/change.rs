@@ -31,6 +31,8 @@ pub enum Change {
     CreateSnat(Box<OvnSnatRule>),
     /// Delete this source NAT rule.
     DeleteSnat(Target),
+    /// Put this text on a source NAT rule, to bring it before Kube-OVN once more.
+    NudgeSnat(Target, String),
     /// Create the attachment that machines name.
     CreateAttachment(Box<NetworkAttachmentDefinition>),
     /// Rewrite our fields of the attachment.

@@ -168,7 +168,7 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
     };
     // Nobody is left to see a wait for addresses in use. Kube-OVN itself keeps the Subnet until they are given back,
     // and the attachment is the last to go.
-    Ok(steps(teardown::subnet(&ours)))
+    Ok(steps(teardown::subnet(&ours, context.now())))
 }
 
 fn steps(step: Step) -> Vec<Change> {

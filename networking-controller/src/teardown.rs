@@ -2,13 +2,17 @@
 //! the Vpc. Pure, and the same for a claim that is being deleted and for what a vanished claim left behind.
 //!
 //! Each step waits until the one before is gone, because Kube-OVN does not cope with another order: a NAT rule whose
-//! router went first stays for ever (kubeovn/kube-ovn#6717).
+//! router went first stays for ever (kubeovn/kube-ovn#6717). So does one that is deleted while kube-ovn-controller is
+//! away: 1.16 takes what it finds at its start for new, and looks at a deletion only when the object changes. Such a
+//! rule is changed ([`nudge`]) until it goes.
 
+use k8s_openapi::jiff::Timestamp;
 use kmetal_crds::{
     foreign::{
         kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc, VpcSpec},
         multus::NetworkAttachmentDefinition,
     },
+    names::NUDGED,
     networking::ATTACHMENT_FINALIZER,
 };
 use kube::ResourceExt;
@@ -49,9 +53,24 @@ impl SubnetObjects {
     }
 }
 
+/// Seconds between two nudges. Whatever is alive finishes in less.
+const NUDGE: i64 = 10;
+
+/// The change that brings a rule on its way out before Kube-OVN once more, when it is time for one.
+pub fn nudge(snat: &OvnSnatRule, now: Timestamp) -> Option<Change> {
+    let since = snat.metadata.deletion_timestamp.as_ref()?.0;
+    let nth = (now.as_second() - since.as_second()) / NUDGE;
+    let text = nth.to_string();
+    (nth > 0 && snat.annotations().get(NUDGED) != Some(&text))
+        .then(|| Change::NudgeSnat(Target::of(snat), text))
+}
+
 /// Next step for what stands for a SubnetClaim.
-pub fn subnet(objects: &SubnetObjects) -> Step {
+pub fn subnet(objects: &SubnetObjects, now: Timestamp) -> Step {
     if let Some(snat) = &objects.snat {
+        if let Some(nudge) = nudge(snat, now) {
+            return Step::Do(vec![nudge]);
+        }
         return remove(snat, "OvnSnatRule", Change::DeleteSnat);
     }
     if let Some(subnet) = &objects.subnet {

@@ -53,7 +53,7 @@ pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, n
         ),
         _ => Outcome::waiting(reason::DELETING, what),
     };
-    match teardown::subnet(ours) {
+    match teardown::subnet(ours, now) {
         Step::Done => gone(Vec::new()),
         Step::Do(changes) => waiting("the subnet is being removed".into()).with(changes),
         Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),

@@ -1,5 +1,6 @@
 //! The objects that stand for a SubnetClaim, and the writes that bring what is there in line with them. Pure.
 
+use k8s_openapi::jiff::Timestamp;
 use kmetal_crds::{
     foreign::{
         kube_ovn::{OvnEip, OvnSnatRule, OvnSnatRuleSpec, Subnet, Vpc},
@@ -14,7 +15,7 @@ use crate::{
     change::{Change, Target},
     claim::{ClaimRef, is_deleting},
     names,
-    teardown::SubnetObjects,
+    teardown::{SubnetObjects, nudge},
 };
 
 /// What the writes are made from.
@@ -29,6 +30,8 @@ pub(super) struct Ground<'a> {
     pub(super) router_eip: Option<&'a OvnEip>,
     /// Largest packet in bytes.
     pub(super) mtu: i32,
+    /// The clock.
+    pub(super) now: Timestamp,
 }
 
 /// The writes that are missing, in order.
@@ -78,7 +81,8 @@ pub(super) fn changes(
 
     let wanted = snat_spec(ground);
     match (&ours.snat, wanted) {
-        (Some(existing), wanted) if is_deleting(existing) || wanted.as_ref() == Some(&existing.spec) => {}
+        (Some(existing), _) if is_deleting(existing) => changes.extend(nudge(existing, ground.now)),
+        (Some(existing), wanted) if wanted.as_ref() == Some(&existing.spec) => {}
         // A rule cannot be changed once it is ready: it goes, and the next pass makes the new one.
         (Some(existing), _) => changes.push(Change::DeleteSnat(Target::of(existing))),
         (None, Some(spec)) if ours.subnet.as_ref().is_some_and(is_built) => {

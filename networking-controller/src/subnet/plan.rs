@@ -21,7 +21,7 @@ use crate::{
     kube_ovn::KubeOvn,
     names,
     platform::State,
-    teardown::SubnetObjects,
+    teardown::{self, SubnetObjects},
 };
 
 /// Everything a pass has read.
@@ -58,8 +58,11 @@ pub struct Plan {
 pub fn plan(claim: &SubnetClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
     let ours = own_objects(&me, &seen.objects);
-    let outcome =
-        if is_deleting(claim) { deletion(claim, &ours, seen, now) } else { wanted(claim, &me, &ours, seen) };
+    let outcome = if is_deleting(claim) {
+        deletion(claim, &ours, seen, now)
+    } else {
+        wanted(claim, &me, &ours, seen, now)
+    };
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     let subnet = ours.subnet.as_ref();
@@ -95,7 +98,7 @@ fn own_objects(me: &ClaimRef, objects: &SubnetObjects) -> SubnetObjects {
     }
 }
 
-fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen) -> Outcome {
+fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen, now: Timestamp) -> Outcome {
     if let KubeOvn::Missing(why) = &seen.kube_ovn {
         return Outcome::waiting(reason::KUBE_OVN_MISSING, KubeOvn::missing_message(why));
     }
@@ -106,7 +109,8 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen)
         return Outcome::waiting(
             reason::CREATING,
             format!("{going} is being deleted by somebody else; it is made again as soon as it is gone"),
-        );
+        )
+        .with(let_go(ours, seen));
     }
     let demand = match Demand::check(&claim.spec) {
         Ok(demand) => demand,
@@ -177,7 +181,14 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen)
         claim,
         me,
         ours,
-        &Ground { vpc_claim, vpc, demand: &demand, router_eip: seen.router_eip.as_ref(), mtu: platform.mtu },
+        &Ground {
+            vpc_claim,
+            vpc,
+            demand: &demand,
+            router_eip: seen.router_eip.as_ref(),
+            mtu: platform.mtu,
+            now,
+        },
     );
     let pending = !changes.is_empty() || (vpc_claim.spec.egress.is_some() && !vpc.spec.enable_external);
     let outcome = match confirmed(claim, ours, &seen.kube_ovn) {
@@ -220,6 +231,12 @@ fn going(ours: &SubnetObjects) -> Option<String> {
         .filter(|nad| is_deleting(*nad))
         .map(|nad| format!("NetworkAttachmentDefinition {}", nad.name_any()));
     subnet.or(attachment)
+}
+
+/// An attachment that somebody deletes is not held, only one in an Environment that goes: its machines go first.
+fn let_go(ours: &SubnetObjects, seen: &Seen) -> Vec<Change> {
+    let deleted = ours.attachment.as_ref().filter(|attachment| is_deleting(*attachment));
+    deleted.filter(|_| !seen.environment.terminating).map(teardown::release).unwrap_or_default()
 }
 
 /// The VPC to lie in, or why there is none.

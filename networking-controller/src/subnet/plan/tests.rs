@@ -303,3 +303,31 @@ fn an_environment_that_goes_is_kept_only_for_addresses_and_only_so_long() {
     use_addresses(&mut seen, 0);
     assert!(plan(&claim, &seen, now()).changes.contains(&Change::Release));
 }
+
+#[test]
+fn nat_that_is_not_let_go_is_nudged_now_and_then() {
+    let kept = claim("10.1.0.0/24");
+    let mut seen = built(&kept, true);
+    let snat = seen.objects.snat.as_mut().unwrap();
+    snat.metadata.deletion_timestamp = Some(Time(now()));
+    let at = |seconds: i64| Timestamp::from_second(1_000 + seconds).unwrap();
+    for claim in [kept.clone(), deleted(kept)] {
+        assert_eq!(plan(&claim, &seen, at(9)).changes, [], "a living Kube-OVN needs less");
+        let [Change::NudgeSnat(_, text)] = &plan(&claim, &seen, at(10)).changes[..] else { panic!() };
+        let mut nudged = seen.clone();
+        let annotations = [(kmetal_crds::names::NUDGED.to_owned(), text.clone())];
+        nudged.objects.snat.as_mut().unwrap().metadata.annotations = Some(annotations.into());
+        assert_eq!(plan(&claim, &nudged, at(19)).changes, [], "once is enough for a while");
+        assert_eq!(plan(&claim, &nudged, at(20)).changes.len(), 1);
+    }
+}
+
+#[test]
+fn an_attachment_that_somebody_deletes_is_let_go_unless_the_environment_goes() {
+    let claim = claim("10.1.0.0/24");
+    let mut seen = built(&claim, false);
+    seen.objects.attachment.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(now()));
+    let [Change::ReleaseAttachment(_)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
+    seen.environment.terminating = true;
+    assert_eq!(plan(&claim, &seen, now()).changes, [], "its machines go first");
+}
