@@ -78,18 +78,16 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<SubnetClaim>
         caches.snats.changes().filter_map(move |snat| own(&snat.metadata)).boxed(),
         caches.attachments.changes().filter_map(move |nad| own(&nad.metadata)).boxed(),
         // The VPC: its claim's wish and end, and what Kube-OVN says of it, but not its count of subnets.
-        trigger::distinct(caches.vpc_claims.changes(), |claim| {
-            (claim.metadata.generation, is_deleting(claim))
-        })
-        .flat_map(move |claim| {
-            stream::iter(claims_in_vpc(
-                &by_vpc_claim,
-                &claim.namespace().unwrap_or_default(),
-                &claim.name_any(),
-            ))
-        })
-        .boxed(),
-        trigger::distinct(caches.vpcs.changes(), |vpc| {
+        trigger::distinct(&caches.vpc_claims, |claim| (claim.metadata.generation, is_deleting(claim)))
+            .flat_map(move |claim| {
+                stream::iter(claims_in_vpc(
+                    &by_vpc_claim,
+                    &claim.namespace().unwrap_or_default(),
+                    &claim.name_any(),
+                ))
+            })
+            .boxed(),
+        trigger::distinct(&caches.vpcs, |vpc| {
             (
                 vpc.spec.clone(),
                 is_deleting(vpc),
@@ -98,7 +96,7 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<SubnetClaim>
         })
         .flat_map(move |vpc| stream::iter(claims_of_vpc_object(&by_vpc, &vpc.metadata)))
         .boxed(),
-        trigger::distinct(caches.eips.changes(), |eip| (eip.status.clone(), is_deleting(eip)))
+        trigger::distinct(&caches.eips, |eip| (eip.status.clone(), is_deleting(eip)))
             .flat_map(move |eip| {
                 let name = eip.name_any();
                 let vpc =
@@ -108,14 +106,12 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<SubnetClaim>
             })
             .boxed(),
         // A range may have become free: those that wait for one.
-        trigger::distinct(caches.subnets.changes(), is_deleting)
+        trigger::distinct(&caches.subnets, is_deleting)
             .flat_map(move |subnet| stream::iter(waiting_for_range(&by_subnet, &subnet.metadata)))
             .boxed(),
-        trigger::distinct(caches.subnet_claims.changes(), |claim| {
-            (claim.metadata.generation, is_deleting(claim))
-        })
-        .flat_map(move |claim| stream::iter(waiting_for_range(&by_claim, &claim.metadata)))
-        .boxed(),
+        trigger::distinct(&caches.subnet_claims, |claim| (claim.metadata.generation, is_deleting(claim)))
+            .flat_map(move |claim| stream::iter(waiting_for_range(&by_claim, &claim.metadata)))
+            .boxed(),
         trigger::namespaces(context, |caches, namespace| {
             caches.subnet_claims_in(namespace).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
         })

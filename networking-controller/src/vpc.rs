@@ -52,7 +52,7 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<VpcClaim>> +
     stream::select_all([
         caches.vpcs.changes().filter_map(|vpc| std::future::ready(claim_of(&vpc.metadata))).boxed(),
         caches.snats.changes().filter_map(move |snat| std::future::ready(by_vpc(&snat.spec.vpc))).boxed(),
-        trigger::distinct(caches.subnets.changes(), |subnet| {
+        trigger::distinct(&caches.subnets, |subnet| {
             (subnet.spec.vpc.clone(), subnet.metadata.deletion_timestamp.is_some())
         })
         .filter_map(move |subnet| std::future::ready(by_subnet(&subnet.spec.vpc)))

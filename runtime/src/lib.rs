@@ -32,4 +32,4 @@ mod mock;
 pub use controller::{Drive, drive, repeat};
 pub use error::{Error, Result};
 pub use process::{Options, Process, run};
-pub use watched::{Presence, Watched};
+pub use watched::{Presence, Watchable, Watched};

@@ -144,6 +144,9 @@ pub struct SubnetSpec {
     /// OVN sends router advertisements in this subnet.
     #[serde(default, rename = "enableIPv6RA")]
     pub enable_ipv6_ra: bool,
+    /// What they say, as `key=value` pairs joined by commas; empty for Kube-OVN's own choice.
+    #[serde(default, rename = "ipv6RAConfigs", skip_serializing_if = "String::is_empty")]
+    pub ipv6_ra_configs: String,
     /// Largest packet in bytes; 0 for Kube-OVN's own choice.
     #[serde(default)]
     pub mtu: i32,

@@ -25,6 +25,9 @@ const UNUSABLE: [&str; 8] = [
     "ff00::/8",
 ];
 
+/// What Kube-OVN lets a router advertise by itself; whoever adds to it must state all of it.
+const ADVERTISED: &str = "address_mode=dhcpv6_stateful,max_interval=30,min_interval=5,send_periodic=true";
+
 /// A checked SubnetClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -123,8 +126,9 @@ impl Demand {
             enable_dhcp: true,
             dhcp_v4_options: if self.range.v4.is_some() { servers(true) } else { String::new() },
             dhcp_v6_options: if self.range.v6.is_some() { servers(false) } else { String::new() },
-            // Without router advertisements a machine learns no IPv6 route.
+            // Without router advertisements a machine learns no IPv6 route, and from nothing else the largest packet.
             enable_ipv6_ra: self.range.v6.is_some(),
+            ipv6_ra_configs: self.range.v6.map(|_| format!("{ADVERTISED},mtu={mtu}")).unwrap_or_default(),
             mtu,
         }
     }
@@ -342,5 +346,8 @@ mod tests {
         assert_eq!(subnet.dhcp_v6_options, "dns_server=2620:fe::fe");
         assert!(subnet.enable_ipv6_ra && subnet.enable_dhcp);
         assert_eq!(subnet.mtu, 1400);
+        assert!(subnet.ipv6_ra_configs.ends_with(",mtu=1400"), "DHCPv6 has no option for it");
+        let v4 = Demand::check(&claim("10.0.0.0/24")).unwrap().subnet_spec("v", "n.e.ovn", 1400);
+        assert!(!v4.enable_ipv6_ra && v4.ipv6_ra_configs.is_empty());
     }
 }

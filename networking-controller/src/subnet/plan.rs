@@ -160,22 +160,7 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen,
         has_subnet: ours.subnet.is_some(),
     };
     if let Some(other) = in_the_way(&mine, &seen.others) {
-        let overlaps = format!("spec.cidr {} overlaps {}", demand.range, other.range);
-        let vpc = &claim.spec.vpc;
-        return match &other.name {
-            Some(name) => Outcome::stalled(
-                reason::CIDR_OVERLAP,
-                format!(
-                    "{overlaps} of SubnetClaim {name} in VPC {vpc}; choose another range, or delete that claim first"
-                ),
-            ),
-            None => Outcome::waiting(
-                reason::CIDR_OVERLAP,
-                format!(
-                    "{overlaps} of a deleted SubnetClaim in VPC {vpc}, which is still being removed; wait until it is gone, or choose another range"
-                ),
-            ),
-        };
+        return overlap(claim, &demand, other);
     }
     let changes = changes(
         claim,
@@ -204,6 +189,26 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen,
         None => Outcome::ready(built(claim, ours, &demand)),
     };
     outcome.with(changes)
+}
+
+/// What a claim is told whose range another one has.
+fn overlap(claim: &SubnetClaim, demand: &Demand, other: &Candidate) -> Outcome {
+    let overlaps = format!("spec.cidr {} overlaps {}", demand.range, other.range);
+    let vpc = &claim.spec.vpc;
+    match &other.name {
+        Some(name) => Outcome::stalled(
+            reason::CIDR_OVERLAP,
+            format!(
+                "{overlaps} of SubnetClaim {name} in VPC {vpc}; choose another range, or delete that claim first"
+            ),
+        ),
+        None => Outcome::waiting(
+            reason::CIDR_OVERLAP,
+            format!(
+                "{overlaps} of a deleted SubnetClaim in VPC {vpc}, which is still being removed; wait until it is gone, or choose another range"
+            ),
+        ),
+    }
 }
 
 fn name_taken(me: &ClaimRef, objects: &SubnetObjects) -> Option<Outcome> {
