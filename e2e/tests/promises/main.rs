@@ -6,6 +6,7 @@ mod charts;
 mod claims;
 mod control_plane;
 mod definitions;
+mod input;
 mod isolation;
 mod kube_ovn;
 mod processes;
