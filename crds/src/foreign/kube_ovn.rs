@@ -22,13 +22,13 @@ pub const GROUP: &str = "kubeovn.io";
 #[serde(rename_all = "camelCase")]
 pub struct VpcSpec {
     /// Attach the router to the external subnets below.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_false")]
     pub enable_external: bool,
     /// External subnets to attach; with an entry here the default one is left out.
-    #[serde(default, deserialize_with = "null_is_default")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub extra_external_subnets: Vec<String>,
     /// Static routes of the router.
-    #[serde(default, deserialize_with = "null_is_default")]
+    #[serde(default, deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub static_routes: Vec<StaticRoute>,
     /// Policy routes of the router. For a custom VPC this list is the whole truth.
     #[serde(default, deserialize_with = "null_is_default")]
@@ -266,6 +266,12 @@ pub struct OvnSnatRuleStatus {
     /// The translation is in OVN.
     #[serde(default)]
     pub ready: bool,
+}
+
+/// Kube-OVN leaves `false` out, and takes away what it would leave out.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Go writes an empty list as `null`.
