@@ -2,11 +2,15 @@
 //!
 //! They run against real upstreams; `cargo e2e` builds those first. Exhaustive tests are ignored unless `--full`.
 
+mod absence;
 mod charts;
 mod claims;
 mod control_plane;
 mod definitions;
+mod deletion;
 mod input;
 mod isolation;
 mod kube_ovn;
 mod processes;
+mod remains;
+mod restarts;
