@@ -26,6 +26,7 @@ pub fn all() -> Vec<OwnedCrd> {
     vec![
         definition::owned::<networking::VpcClaim>("kmetal-networking"),
         definition::owned::<networking::SubnetClaim>("kmetal-networking"),
+        definition::owned::<networking::EipClaim>("kmetal-networking"),
     ]
 }
 

@@ -3,9 +3,11 @@
 //! What the claims share: the group, the finalizer, and every condition reason. A reason stands here once, with
 //! what it means, so that code, tests and `docs/networking.md` cannot drift apart.
 
+pub mod eip_claim;
 pub mod subnet_claim;
 pub mod vpc_claim;
 
+pub use eip_claim::{Binding, BoundCluster, BoundService, EipClaim, EipClaimSpec, EipClaimStatus};
 pub use subnet_claim::{Addresses, SubnetClaim, SubnetClaimSpec, SubnetClaimStatus};
 pub use vpc_claim::{Egress, EgressStatus, VpcClaim, VpcClaimSpec, VpcClaimStatus};
 
@@ -57,6 +59,13 @@ pub mod reason {
     pub const PROVIDER_NETWORK_SETTLING: &str = "ProviderNetworkSettling";
     /// No node of the under cluster is a gateway.
     pub const NO_GATEWAY_NODE: &str = "NoGatewayNode";
+
+    /// No address of the provider network is free for this claim yet.
+    pub const POOL_EXHAUSTED: &str = "PoolExhausted";
+    /// `spec.address` is no host address of the provider network.
+    pub const ADDRESS_OUT_OF_RANGE: &str = "AddressOutOfRange";
+    /// `spec.address` is not to be had; whether somebody has it or the platform keeps it is not told.
+    pub const ADDRESS_UNAVAILABLE: &str = "AddressUnavailable";
 
     /// The VpcClaim that is named does not exist in this Environment.
     pub const VPC_NOT_FOUND: &str = "VpcNotFound";

@@ -2,7 +2,7 @@
 
 use kmetal_crds::{
     foreign::{
-        kube_ovn::{OvnSnatRule, Subnet, Vpc},
+        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
     names::{NUDGED, manager::NETWORKING},
@@ -56,6 +56,7 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
     let vpcs = || Api::<Vpc>::all(client.clone());
     let subnets = || Api::<Subnet>::all(client.clone());
     let snats = || Api::<OvnSnatRule>::all(client.clone());
+    let eips = || Api::<OvnEip>::all(client.clone());
     let attachments =
         |namespace: &str| Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), namespace);
     match change {
@@ -69,6 +70,8 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         Change::CreateSnat(snat) => created(&snats(), &**snat).await,
         Change::DeleteSnat(target) => deleted(&snats(), target, "OvnSnatRule").await,
         Change::NudgeSnat(target, text) => nudged(&snats(), target, text).await,
+        Change::CreateEip(eip) => created(&eips(), &**eip).await,
+        Change::DeleteEip(target) => deleted(&eips(), target, "OvnEip").await,
         Change::CreateAttachment(attachment) => {
             created(&attachments(&namespace(&**attachment)), &**attachment).await
         }

@@ -3,7 +3,7 @@
 use kmetal_crds::{
     condition::Progress,
     foreign::{
-        kube_ovn::{OvnSnatRule, Subnet, Vpc},
+        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
 };
@@ -33,6 +33,10 @@ pub enum Change {
     DeleteSnat(Target),
     /// Put this text on a source NAT rule, to bring it before Kube-OVN once more.
     NudgeSnat(Target, String),
+    /// Create a public address.
+    CreateEip(Box<OvnEip>),
+    /// Give a public address back.
+    DeleteEip(Target),
     /// Create the attachment that machines name.
     CreateAttachment(Box<NetworkAttachmentDefinition>),
     /// Rewrite our fields of the attachment.

@@ -1,10 +1,6 @@
 //! What every reconcile is given: caches of all that it reads, and the few things that the process knows itself.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{net::Ipv4Addr, sync::Arc};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::{
@@ -20,7 +16,7 @@ use kmetal_crds::{
         multus::NetworkAttachmentDefinition,
     },
     names,
-    networking::{SubnetClaim, VpcClaim},
+    networking::{EipClaim, SubnetClaim, VpcClaim},
 };
 use kmetal_runtime::{Presence, Process, Result, Watched};
 use kube::{
@@ -30,12 +26,14 @@ use kube::{
 };
 
 use crate::{
-    claim::is_deleting,
+    claim::{ClaimRef, Owner, is_deleting},
     environment::Environment,
+    isolation,
     kube_ovn::{self, Health, KubeOvn},
     names::router_eip,
-    platform::PlatformFile,
+    platform::{PlatformFile, State},
     range::Range,
+    sent::Sent,
 };
 
 /// One cache for each kind that is read.
@@ -44,6 +42,8 @@ pub struct Caches {
     pub vpc_claims: Watched<VpcClaim>,
     /// Claims for subnets.
     pub subnet_claims: Watched<SubnetClaim>,
+    /// Claims for public addresses.
+    pub eip_claims: Watched<EipClaim>,
     /// All Vpcs, those of nobody too: their names may be taken.
     pub vpcs: Watched<Vpc>,
     /// All Subnets.
@@ -71,6 +71,7 @@ impl Caches {
         Self {
             vpc_claims: Watched::start(process, Api::all(client()), all()),
             subnet_claims: Watched::start(process, Api::all(client()), all()),
+            eip_claims: Watched::start(process, Api::all(client()), all()),
             vpcs: Watched::start(process, Api::all(client()), all()),
             subnets: Watched::start(process, Api::all(client()), all()),
             eips: Watched::start(process, Api::all(client()), all()),
@@ -88,6 +89,7 @@ impl Caches {
         tokio::join!(
             self.vpc_claims.settled(),
             self.subnet_claims.settled(),
+            self.eip_claims.settled(),
             self.vpcs.settled(),
             self.subnets.settled(),
             self.eips.settled(),
@@ -135,6 +137,11 @@ impl Caches {
     pub fn subnet_claims_in(&self, namespace: &str) -> Vec<Arc<SubnetClaim>> {
         self.subnet_claims.state_filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
     }
+
+    /// The EipClaims in a namespace.
+    pub fn eip_claims_in(&self, namespace: &str) -> Vec<Arc<EipClaim>> {
+        self.eip_claims.state_filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
+    }
 }
 
 /// The context of every reconcile.
@@ -148,7 +155,9 @@ pub struct Context {
     /// Whether Kube-OVN is alive.
     pub kube_ovn: Health,
     /// Subnets that were sent and may not be in the cache yet.
-    pub sent: SentSubnets,
+    pub sent_subnets: Sent<Range>,
+    /// OvnEips that were sent and may not be in the cache yet, with the address that was asked for.
+    pub sent_eips: Sent<Option<Ipv4Addr>>,
 }
 
 impl Context {
@@ -172,14 +181,36 @@ impl Context {
         eips.iter().map(|eip| (**eip).clone()).collect()
     }
 
+    /// Provider networks that a Vpc of ours, other than that of `but`, does not drop yet.
+    pub fn unsettled(&self, platform: &State, but: Option<&ClaimRef>) -> Vec<String> {
+        let Ok(platform) = platform else { return Vec::new() };
+        let others = self.caches.vpcs.state_filter(|vpc: &Vpc| {
+            let ours =
+                vpc.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::VPC_CLAIM_UID));
+            ours && !is_deleting(vpc) && but.is_none_or(|claim| claim.owner(Some(vpc)) != Owner::Ours)
+        });
+        let open = |network| others.iter().any(|vpc| !isolation::closes_off(&vpc.spec, network));
+        platform
+            .provider_networks
+            .iter()
+            .filter(|network| open(network))
+            .map(|network| network.name.clone())
+            .collect()
+    }
+
+    /// The Tenant of a namespace; none for one that is no Environment.
+    pub fn tenant(&self, namespace: &str) -> Option<String> {
+        let known = self.caches.namespaces.get_named(namespace)?;
+        known.metadata.labels.as_ref()?.get(names::TENANT).cloned()
+    }
+
     /// What a claim being reconciled has to know of its namespace.
     ///
     /// Pods are asked for only where the answer matters: a claim that is being deleted in a namespace that goes.
     pub async fn environment(&self, namespace: &str, claim_is_deleting: bool) -> Result<Environment> {
         let known = self.caches.namespaces.get_named(namespace);
         let terminating = known.as_ref().is_some_and(|namespace| is_deleting(&**namespace));
-        let tenant =
-            known.and_then(|namespace| namespace.metadata.labels.as_ref()?.get(names::TENANT).cloned());
+        let tenant = self.tenant(namespace);
         let workloads = if terminating && claim_is_deleting { self.has_pods(namespace).await? } else { true };
         Ok(Environment { tenant, terminating, workloads })
     }
@@ -187,53 +218,5 @@ impl Context {
     async fn has_pods(&self, namespace: &str) -> Result<bool> {
         let pods = Api::<PartialObjectMeta<Pod>>::namespaced(self.process.client.clone(), namespace);
         Ok(!pods.list(&ListParams::default().limit(1)).await?.items.is_empty())
-    }
-}
-
-/// A Subnet that no watch has shown for so long was never made: its creation was refused, or it is gone again.
-const LOST: Duration = Duration::from_mins(2);
-
-/// By Subnet: its range, and when it was sent.
-type SentInVpc = HashMap<String, (Range, Instant)>;
-
-/// Subnets that this process has sent to the API server, by VPC, until the cache shows them.
-///
-/// Two claims of one VPC are judged one after the other, but the second may be judged before the watch has brought
-/// the first one's Subnet. There is one leader, so what it has sent and what the cache holds is all there can be.
-#[derive(Default)]
-pub struct SentSubnets {
-    sent: Mutex<HashMap<String, SentInVpc>>,
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-impl SentSubnets {
-    /// Notes a Subnet before it is sent: also when the answer is lost it may exist.
-    pub fn note(&self, vpc_claim_uid: &str, subnet: &str, range: Range) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        sent.entry(vpc_claim_uid.to_owned()).or_default().insert(subnet.to_owned(), (range, Instant::now()));
-    }
-
-    /// Forgets what is in the cache, which `settled` names, and returns the rest of that VPC.
-    pub fn pending(&self, vpc_claim_uid: &str, settled: &HashSet<String>) -> HashMap<String, Range> {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(of_vpc) = sent.get_mut(vpc_claim_uid) else { return HashMap::new() };
-        of_vpc.retain(|subnet, (_, at)| !settled.contains(subnet) && at.elapsed() < LOST);
-        let rest: HashMap<String, Range> =
-            of_vpc.iter().map(|(subnet, (range, _))| (subnet.clone(), range.clone())).collect();
-        if rest.is_empty() {
-            sent.remove(vpc_claim_uid);
-        }
-        rest
-    }
-
-    /// The turn of one VPC: held from reading to writing when a Subnet may be created in it.
-    pub async fn turn(&self, vpc_claim_uid: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody waits for a turn that only the map holds.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry(vpc_claim_uid.to_owned()).or_default().clone()
-        };
-        turn.lock_owned().await
     }
 }

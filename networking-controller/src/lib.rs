@@ -3,7 +3,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | what a VpcClaim or SubnetClaim needs now | [`vpc`], [`subnet`]: `observe` reads, `plan` decides, [`mod@apply`] writes |
+//! | what a VpcClaim, SubnetClaim or EipClaim needs now | [`vpc`], [`subnet`], [`eip`]: `observe` reads, `plan` decides, [`mod@apply`] writes |
 //! | what keeps tenants apart | [`isolation`] |
 //! | what the platform's engineers state | [`platform`] |
 //! | in which order things go down | [`teardown`] |
@@ -16,6 +16,7 @@ pub mod change;
 pub mod claim;
 pub mod config;
 pub mod context;
+pub mod eip;
 pub mod environment;
 pub mod gateways;
 pub mod isolation;
@@ -25,6 +26,7 @@ pub mod orphans;
 pub mod platform;
 pub mod range;
 pub mod report;
+pub mod sent;
 pub mod subnet;
 pub mod teardown;
 pub mod trigger;
@@ -36,9 +38,10 @@ use kmetal_runtime::Process;
 
 use crate::{
     config::Config,
-    context::{Caches, Context, SentSubnets},
+    context::{Caches, Context},
     kube_ovn::Health,
     platform::PlatformFile,
+    sent::Sent,
 };
 
 /// The whole process, from leadership to the last reconcile.
@@ -51,13 +54,15 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     let context = Arc::new(Context {
         platform: PlatformFile::watch(config.platform_file, process.stop.clone()),
         kube_ovn: Health::watch(&process, caches.clone()),
-        sent: SentSubnets::default(),
+        sent_subnets: Sent::default(),
+        sent_eips: Sent::default(),
         process,
         caches,
     });
     tokio::join!(
         vpc::run(context.clone()),
         subnet::run(context.clone()),
+        eip::run(context.clone()),
         orphans::run(context.clone()),
         gateways::run(context),
     );

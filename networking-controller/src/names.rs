@@ -27,6 +27,11 @@ pub fn snat(namespace: &str, claim: &str) -> String {
     name("snat", namespace, claim)
 }
 
+/// Name of the OvnEip of an EipClaim.
+pub fn eip(namespace: &str, claim: &str) -> String {
+    name("eip", namespace, claim)
+}
+
 /// Name of the OvnEip that Kube-OVN makes for a router on an external subnet. The rule is Kube-OVN's.
 pub fn router_eip(vpc: &str, external_subnet: &str) -> String {
     format!("{vpc}-{external_subnet}")

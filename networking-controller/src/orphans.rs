@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use kmetal_crds::networking::{SubnetClaim, VpcClaim};
+use kmetal_crds::networking::{EipClaim, SubnetClaim, VpcClaim};
 use kmetal_runtime::{Result, repeat};
 use kube::{
     Api, Resource, ResourceExt,
@@ -25,8 +25,8 @@ use tokio::sync::Mutex;
 
 use crate::{
     apply::apply_without_claim,
-    change::Change,
-    claim::{ClaimRef, Owner, vpc_claim_uid},
+    change::{Change, Target},
+    claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
     context::Context,
     kube_ovn::KubeOvn,
     names, subnet,
@@ -42,6 +42,7 @@ pub async fn run(context: Arc<Context>) {
     let triggers = stream::select_all([
         caches.vpc_claims.changes().map(|_| ()).boxed(),
         caches.subnet_claims.changes().map(|_| ()).boxed(),
+        caches.eip_claims.changes().map(|_| ()).boxed(),
         caches.vpcs.changes().map(|_| ()).boxed(),
         caches.subnets.changes().map(|_| ()).boxed(),
         caches.snats.changes().map(|_| ()).boxed(),
@@ -107,6 +108,9 @@ fn suspects(context: &Context) -> Result<BTreeSet<ClaimRef>> {
             .iter()
             .filter_map(|object| ClaimRef::from_labels(&object.metadata)),
     );
+    named.extend(
+        caches.eips.read(Store::state)?.iter().filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
     named.retain(|claim| {
         let known = match claim.kind.as_str() {
             "VpcClaim" => {
@@ -114,6 +118,9 @@ fn suspects(context: &Context) -> Result<BTreeSet<ClaimRef>> {
             }
             "SubnetClaim" => {
                 caches.subnet_claims.get_in(&claim.namespace, &claim.name).and_then(|found| found.uid())
+            }
+            "EipClaim" => {
+                caches.eip_claims.get_in(&claim.namespace, &claim.name).and_then(|found| found.uid())
             }
             // Another kind's objects are another loop's.
             _ => return false,
@@ -137,6 +144,7 @@ async fn vanished(context: &Context, claim: &ClaimRef) -> Result<bool> {
     }
     let live = match claim.kind.as_str() {
         "VpcClaim" => live_uid::<VpcClaim>(context, claim).await?,
+        "EipClaim" => live_uid::<EipClaim>(context, claim).await?,
         _ => live_uid::<SubnetClaim>(context, claim).await?,
     };
     Ok(live.as_deref() != Some(&claim.uid))
@@ -159,6 +167,12 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         } else {
             steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited))
         });
+    }
+    if claim.kind == "EipClaim" {
+        let name = names::eip(&claim.namespace, &claim.name);
+        let eip = caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?;
+        let going = eip.filter(|eip| claim.owner(Some(&**eip)) == Owner::Ours && !is_deleting(&**eip));
+        return Ok(going.map(|eip| Change::DeleteEip(Target::of(&*eip))).into_iter().collect());
     }
     let objects = subnet::objects_of(context, claim)?;
     let ours = SubnetObjects {

@@ -47,14 +47,14 @@ async fn reconcile(claim: Arc<SubnetClaim>, context: Arc<Context>) -> Result<Act
     let vpc_claim = context.caches.vpc_claims.get_in(&claim.namespace().unwrap_or_default(), &claim.spec.vpc);
     let vpc_uid = vpc_claim.and_then(|vpc_claim| vpc_claim.uid()).unwrap_or_default();
     // From reading to writing one claim of a VPC at a time: two must not both find their common range free.
-    let turn = context.sent.turn(&vpc_uid).await;
+    let turn = context.sent_subnets.turn(&vpc_uid).await;
     let seen = observe::observe(&context, &claim, &vpc_uid).await?;
     let plan = plan::plan(&claim, &seen, context.now());
     for change in &plan.changes {
         if let Change::CreateSubnet(subnet) = change
             && let Ok(range) = Range::parse(&subnet.spec.cidr_block)
         {
-            context.sent.note(&vpc_uid, &subnet.name_any(), range);
+            context.sent_subnets.note(&vpc_uid, &subnet.name_any(), range);
         }
     }
     let done = apply(&context.process.client, &*claim, &plan.changes).await;

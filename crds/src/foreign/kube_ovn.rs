@@ -214,6 +214,10 @@ pub struct OvnEipSpec {
     /// `nat`, `lrp` (a router's own) or `lsp`.
     #[serde(default, rename = "type")]
     pub type_: String,
+    /// IPv4 address: the one that is wanted, or the one that Kube-OVN chose. Sent only when one is wanted: an empty
+    /// one would be a change that Kube-OVN refuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v4_ip: Option<String>,
 }
 
 /// What Kube-OVN reports of an OvnEip.

@@ -3,6 +3,7 @@
 //! They run against real upstreams; `cargo e2e` builds those first. Exhaustive tests are ignored unless `--full`.
 
 mod absence;
+mod addresses;
 mod charts;
 mod claims;
 mod control_plane;

@@ -80,7 +80,7 @@ fn others(
     let caches = &context.caches;
     let subnets = caches.subnets.state_filter(|subnet: &Subnet| vpc_claim_uid(subnet) == Some(vpc_uid));
     let shown: HashSet<String> = subnets.iter().map(|subnet| subnet.name_any()).collect();
-    let mut sent = context.sent.pending(vpc_uid, &shown);
+    let mut sent = context.sent_subnets.pending(vpc_uid, &shown);
     let mut taken: HashSet<String> = HashSet::new();
     let mut candidates = Vec::new();
     for other in caches.subnet_claims_in(&me.namespace) {

@@ -1,21 +1,15 @@
 //! Every read of a VpcClaim's pass, and nothing but reads.
 
-use kmetal_crds::{
-    foreign::kube_ovn::Vpc,
-    names::{EXTERNAL_GATEWAY, VPC_CLAIM_UID},
-    networking::VpcClaim,
-};
+use kmetal_crds::{names::EXTERNAL_GATEWAY, networking::VpcClaim};
 use kmetal_runtime::Result;
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 
 use super::{egress, plan::Seen};
 use crate::{
-    claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
+    claim::{ClaimRef, is_deleting, vpc_claim_uid},
     context::Context,
-    isolation,
     kube_ovn::KubeOvn,
     names,
-    platform::State,
 };
 
 /// Reads what [`super::plan`] decides on.
@@ -32,7 +26,7 @@ pub(super) async fn observe(context: &Context, claim: &VpcClaim) -> Result<Seen>
     let subnets = caches.subnets.state_filter(|subnet| in_vpc(vpc_claim_uid(subnet)));
     let nat_rules = caches.snats.state_filter(|rule| in_vpc(vpc_claim_uid(rule)));
     let unsettled = if claim.spec.egress.is_some() && egress::attached(vpc.as_deref()).is_none() {
-        unsettled(context, &platform, &me)
+        context.unsettled(&platform, Some(&me))
     } else {
         Vec::new()
     };
@@ -63,20 +57,4 @@ fn live_claim<K: Resource>(context: &Context, object: &K) -> Option<String> {
     let claim = ClaimRef::from_labels(object.meta())?;
     let found = context.caches.subnet_claims.get_in(&claim.namespace, &claim.name)?;
     (found.uid().as_deref() == Some(&claim.uid)).then_some(claim.name)
-}
-
-/// Provider networks that another VPC of ours does not drop yet.
-fn unsettled(context: &Context, platform: &State, me: &ClaimRef) -> Vec<String> {
-    let Ok(platform) = platform else { return Vec::new() };
-    let others = context.caches.vpcs.state_filter(|vpc: &Vpc| {
-        let ours = vpc.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(VPC_CLAIM_UID));
-        ours && !is_deleting(vpc) && me.owner(Some(vpc)) != Owner::Ours
-    });
-    let open = |network| others.iter().any(|vpc| !isolation::closes_off(&vpc.spec, network));
-    platform
-        .provider_networks
-        .iter()
-        .filter(|network| open(network))
-        .map(|network| network.name.clone())
-        .collect()
 }

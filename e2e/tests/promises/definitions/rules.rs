@@ -38,6 +38,7 @@ impl Case {
 
 const VPC: &str = "VpcClaim";
 const SUBNET: &str = "SubnetClaim";
+const EIP: &str = "EipClaim";
 const NAME: &str =
     "metadata.name must be a DNS label: at most 63 of a-z, 0-9 and '-', and no dots; choose another name";
 
@@ -57,6 +58,33 @@ pub const CASES: &[Case] = &[
         r#"{"egress": {"providerNetwork": "b"}}"#,
     )
     .from(r#"{"egress": {"providerNetwork": "a"}}"#),
+    names(EIP, NAME, "{}"),
+    rule(
+        EIP,
+        "providerNetwork takes the name of a provider network: a-z, 0-9 and '-', for example internet; leave it out for the default",
+        r#"{"providerNetwork": "internet-2"}"#,
+        r#"{"providerNetwork": "Internet"}"#,
+    ),
+    rule(
+        EIP,
+        "providerNetwork is immutable; delete the EipClaim and create it anew on the other network",
+        r#"{"providerNetwork": "a"}"#,
+        r#"{"providerNetwork": "b"}"#,
+    )
+    .from(r#"{"providerNetwork": "a"}"#),
+    rule(
+        EIP,
+        "address must be one IPv4 address, for example 203.0.113.10; leave it out to take any that is free",
+        r#"{"address": "203.0.113.10"}"#,
+        r#"{"address": "203.0.113.300"}"#,
+    ),
+    rule(
+        EIP,
+        "address is immutable; delete the EipClaim and create it anew with the other address",
+        r#"{"address": "203.0.113.10"}"#,
+        r#"{"address": "203.0.113.11"}"#,
+    )
+    .from(r#"{"address": "203.0.113.10"}"#),
     names(SUBNET, NAME, r#"{"vpc": "net", "cidr": "10.0.0.0/24"}"#),
     rule(
         SUBNET,

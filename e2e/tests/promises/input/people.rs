@@ -51,7 +51,7 @@ pub(super) async fn an_editor_claims_and_touches_nothing_else(networking: &Netwo
     forbidden(claims(&editor).patch_status("eves", &PatchParams::default(), &status).await)?;
     for (client, verb) in [(&editor, "patch"), (&editor, "update"), (&viewer, "get"), (&viewer, "patch")] {
         for sub in ["status", "finalizers"] {
-            for plural in ["vpcclaims", "subnetclaims"] {
+            for plural in ["vpcclaims", "subnetclaims", "eipclaims"] {
                 let allowed = may(client, verb, plural, sub).await?;
                 ensure!(!allowed, "{verb} {plural}/{sub} is allowed");
             }

@@ -54,8 +54,10 @@ fn empty(egress: bool) -> Seen {
     let mut vpc = Vpc::new("vpc-x", isolation::vpc_spec(&platform(), network.as_ref().filter(|_| egress)));
     vpc.status = Some(VpcStatus { standby: true, enable_external: egress, ..VpcStatus::default() });
     let router_eip = egress.then(|| {
-        let mut eip =
-            OvnEip::new("vpc-x-ext", OvnEipSpec { external_subnet: "ext".into(), type_: "lrp".into() });
+        let mut eip = OvnEip::new(
+            "vpc-x-ext",
+            OvnEipSpec { external_subnet: "ext".into(), type_: "lrp".into(), v4_ip: None },
+        );
         eip.status = Some(OvnEipStatus { ready: true, v4_ip: "203.0.113.9".into(), v6_ip: String::new() });
         eip
     });

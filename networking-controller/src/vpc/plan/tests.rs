@@ -77,7 +77,7 @@ fn built(claim: &VpcClaim) -> Seen {
     if vpc.spec.enable_external {
         let mut eip = OvnEip::new(
             &names::router_eip(&vpc.name_any(), "ext"),
-            OvnEipSpec { external_subnet: "ext".into(), type_: "lrp".into() },
+            OvnEipSpec { external_subnet: "ext".into(), type_: "lrp".into(), v4_ip: None },
         );
         eip.status = Some(OvnEipStatus { ready: true, v4_ip: "203.0.113.9".into(), v6_ip: String::new() });
         seen.router_eips.push(eip);

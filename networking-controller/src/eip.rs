@@ -1,0 +1,100 @@
+//! EipClaim → OvnEip. The driver: read, decide, write, say.
+
+mod observe;
+mod plan;
+mod pool;
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt, stream};
+use kmetal_crds::{
+    condition::{self, READY},
+    networking::{EipClaim, reason},
+};
+use kmetal_runtime::{Drive, Result, drive};
+use kube::{
+    ResourceExt,
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+
+use crate::{
+    apply::apply,
+    change::Change,
+    claim::{ClaimRef, is_deleting},
+    context::{Caches, Context},
+    report::report,
+    trigger,
+};
+
+/// Reconciles every EipClaim until the process stops.
+pub async fn run(context: Arc<Context>) {
+    let process = context.process.clone();
+    let loops = Drive::new("eip-claim", &context.caches.eip_claims)
+        .on(triggers(&context))
+        .everything_on(trigger::platform(&context))
+        .concurrency(8);
+    drive(&process, loops, context, reconcile).await;
+}
+
+async fn reconcile(claim: Arc<EipClaim>, context: Arc<Context>) -> Result<Action> {
+    // From reading to writing one claim at a time: two must not both take the last address.
+    let turn = context.sent_eips.turn("").await;
+    let seen = observe::observe(&context, &claim).await?;
+    let plan = plan::plan(&claim, &seen, context.now());
+    for change in &plan.changes {
+        if let Change::CreateEip(eip) = change {
+            context.sent_eips.note(&eip.spec.external_subnet, &eip.name_any(), plan::address(eip));
+        }
+    }
+    let done = apply(&context.process.client, &*claim, &plan.changes).await;
+    drop(turn);
+    let mine = claim.status.clone().map(|status| kmetal_crds::networking::EipClaimStatus {
+        bound_to: None,
+        conditions: status.conditions.into_iter().filter(|condition| condition.type_ != BOUND).collect(),
+        ..status
+    });
+    let next = report(&context, &*claim, mine.as_ref(), &plan.status, |status| &status.conditions).await?;
+    done.map(|()| next)
+}
+
+/// The binder's condition; not ours to write.
+const BOUND: &str = "Bound";
+
+/// What else than the claim itself makes an EipClaim worth a look.
+fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<EipClaim>> + Send + 'static {
+    let caches = &context.caches;
+    let by_eip = caches.clone();
+    let by_claim = caches.clone();
+    stream::select_all([
+        caches
+            .eips
+            .changes()
+            .filter_map(|eip| {
+                let claim = ClaimRef::from_labels(&eip.metadata).filter(|claim| claim.kind == "EipClaim");
+                std::future::ready(claim.map(|claim| ObjectRef::new(&claim.name).within(&claim.namespace)))
+            })
+            .boxed(),
+        // An address may have been given back: those that wait for one.
+        trigger::distinct(&caches.eips, is_deleting)
+            .flat_map(move |_| stream::iter(waiting(&by_eip)))
+            .boxed(),
+        trigger::distinct(&caches.eip_claims, |claim| (claim.metadata.generation, is_deleting(claim)))
+            .flat_map(move |_| stream::iter(waiting(&by_claim)))
+            .boxed(),
+        trigger::namespaces(context, |caches, namespace| {
+            caches.eip_claims_in(namespace).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
+        })
+        .boxed(),
+    ])
+}
+
+/// The claims that were told that no address is left, or that theirs is not to be had.
+fn waiting(caches: &Caches) -> Vec<ObjectRef<EipClaim>> {
+    let waits = |claim: &EipClaim| {
+        let conditions = claim.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+        condition::get(conditions, READY).is_some_and(|ready| {
+            [reason::POOL_EXHAUSTED, reason::ADDRESS_UNAVAILABLE].contains(&ready.reason.as_str())
+        })
+    };
+    caches.eip_claims.state_filter(waits).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
+}

@@ -1,0 +1,302 @@
+//! What an EipClaim needs now. Pure: no client, no clock, no await.
+
+use std::net::Ipv4Addr;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use kmetal_crds::{
+    condition,
+    foreign::kube_ovn::{OvnEip, OvnEipSpec},
+    networking::{EipClaim, EipClaimStatus, FINALIZER, reason},
+};
+use kube::ResourceExt;
+
+use super::pool::{Pool, Turn, Waiter};
+use crate::{
+    change::{Change, Outcome, Target},
+    claim::{ClaimRef, Owner, is_deleting},
+    environment::Environment,
+    kube_ovn::KubeOvn,
+    names,
+    platform::{ProviderNetwork, State},
+};
+
+/// Everything a pass has read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The platform file.
+    pub platform: State,
+    /// Whether Kube-OVN is installed and alive.
+    pub kube_ovn: KubeOvn,
+    /// The claim's namespace.
+    pub environment: Environment,
+    /// The object that carries the OvnEip's name, whoever owns it.
+    pub eip: Option<OvnEip>,
+    /// The pool of the network that the claim would get an address of; none while its Subnet is not there.
+    pub pool: Option<Pool>,
+    /// The other claims that wait on that network.
+    pub waiters: Vec<Waiter>,
+    /// Provider networks that some VPC is not closed against yet.
+    pub unsettled: Vec<String>,
+}
+
+/// The plan of one pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Writes, in order.
+    pub changes: Vec<Change>,
+    /// The status to be, without what the binder writes.
+    pub status: EipClaimStatus,
+}
+
+/// Decides everything.
+pub fn plan(claim: &EipClaim, seen: &Seen, now: Timestamp) -> Plan {
+    let me = ClaimRef::of(claim);
+    let owner = me.owner(seen.eip.as_ref());
+    let ours = seen.eip.as_ref().filter(|_| owner == Owner::Ours);
+    let outcome =
+        if is_deleting(claim) { deletion(claim, ours, seen) } else { wanted(claim, &me, owner, ours, seen) };
+    let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
+    let generation = claim.metadata.generation;
+    let network = ours.and_then(|eip| {
+        let platform = seen.platform.as_ref().ok()?;
+        Some(platform.by_external_subnet(&eip.spec.external_subnet)?.name.clone())
+    });
+    Plan {
+        status: EipClaimStatus {
+            observed_generation: generation,
+            provider_network: network,
+            address: ours.and_then(address).map(|address| address.to_string()),
+            bound_to: None,
+            conditions: condition::conditions(
+                before,
+                outcome.progress,
+                outcome.reason,
+                &outcome.message,
+                generation,
+                now,
+            ),
+        },
+        changes: outcome.changes,
+    }
+}
+
+/// The provider network that a claim without an OvnEip would get an address of.
+pub fn network<'a>(
+    claim: &EipClaim,
+    tenant: Option<&'a str>,
+    platform: &'a crate::platform::Platform,
+) -> Option<&'a ProviderNetwork> {
+    let mut open = platform.open_to(tenant?);
+    match &claim.spec.provider_network {
+        Some(name) => open.find(|network| network.name == *name),
+        None => open.find(|network| network.default),
+    }
+}
+
+fn wanted(claim: &EipClaim, me: &ClaimRef, owner: Owner, ours: Option<&OvnEip>, seen: &Seen) -> Outcome {
+    let name = names::eip(&me.namespace, &me.name);
+    if let KubeOvn::Missing(why) = &seen.kube_ovn {
+        return Outcome::waiting(reason::KUBE_OVN_MISSING, KubeOvn::missing_message(why));
+    }
+    match owner {
+        Owner::Foreign => {
+            return Outcome::stalled(
+                reason::NAME_TAKEN,
+                format!(
+                    "an OvnEip {name} exists that is not this claim's; it is never adopted. Give the claim another name, or ask the platform's engineers to remove that OvnEip"
+                ),
+            );
+        }
+        Owner::Previous => {
+            return Outcome::waiting(
+                reason::PREVIOUS_CLAIM_STILL_DELETING,
+                format!("OvnEip {name} of an earlier EipClaim {} is still being removed", me.name),
+            );
+        }
+        Owner::Absent | Owner::Ours => {}
+    }
+    if let Some(eip) = ours {
+        return allocated(claim, eip, seen);
+    }
+    let Some(tenant) = &seen.environment.tenant else {
+        return Outcome::stalled(
+            reason::NOT_AN_ENVIRONMENT,
+            format!(
+                "namespace {} belongs to no Capsule Tenant; create the EipClaim in an Environment of a Tenant",
+                me.namespace
+            ),
+        );
+    };
+    let platform = match &seen.platform {
+        Ok(platform) => platform,
+        Err(why) => {
+            return Outcome::stalled(
+                reason::PLATFORM_NOT_CONFIGURED,
+                format!(
+                    "no address is handed out, because the platform configuration of kmetal-networking is not usable; the platform's engineers must mend it: {why}"
+                ),
+            );
+        }
+    };
+    let Some(network) = network(claim, Some(tenant), platform) else {
+        return match &claim.spec.provider_network {
+            // The same words for a network that does not exist and for one that is reserved to others.
+            Some(name) => Outcome::stalled(
+                reason::PROVIDER_NETWORK_NOT_FOUND,
+                format!(
+                    "there is no provider network '{name}' for this Tenant; ask the platform's engineers for the names, or leave providerNetwork out to take the default"
+                ),
+            ),
+            None => Outcome::stalled(
+                reason::NO_DEFAULT_PROVIDER_NETWORK,
+                "the platform has no default provider network for this Tenant; set spec.providerNetwork to a name that the platform's engineers give you",
+            ),
+        };
+    };
+    if seen.unsettled.contains(&network.name) {
+        return Outcome::waiting(
+            reason::PROVIDER_NETWORK_SETTLING,
+            format!(
+                "provider network '{}' is new; its addresses are handed out as soon as every VPC is closed against it",
+                network.name
+            ),
+        );
+    }
+    let Some(pool) = &seen.pool else {
+        return Outcome::stalled(
+            reason::PROVIDER_NETWORK_NOT_FOUND,
+            format!(
+                "provider network '{}' is not built: its Kube-OVN Subnet is missing; the platform's engineers must install the chart kmetal-provider-networks",
+                network.name
+            ),
+        );
+    };
+    served(claim, me, &name, network, pool, seen)
+}
+
+fn served(
+    claim: &EipClaim,
+    me: &ClaimRef,
+    name: &str,
+    network: &ProviderNetwork,
+    pool: &Pool,
+    seen: &Seen,
+) -> Outcome {
+    let Ok(wants) = claim.spec.address.as_deref().map(str::parse::<Ipv4Addr>).transpose() else {
+        return Outcome::stalled(
+            reason::ADDRESS_UNAVAILABLE,
+            "spec.address is not an IPv4 address; create the EipClaim anew, without to take any that is free",
+        );
+    };
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let me_waiting = Waiter { created, uid: me.uid.clone(), wants };
+    match pool.turn(&me_waiting, &seen.waiters) {
+        Turn::Served => {
+            let spec = OvnEipSpec {
+                external_subnet: network.external_subnet.clone(),
+                type_: "nat".into(),
+                v4_ip: wants.map(|address| address.to_string()),
+            };
+            let mut eip = OvnEip::new(name, spec);
+            eip.metadata.labels = Some(me.labels(""));
+            let hold = (!has_finalizer(claim)).then_some(Change::Hold);
+            let changes = hold.into_iter().chain([Change::CreateEip(Box::new(eip))]).collect();
+            Outcome::waiting(
+                reason::CREATING,
+                format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
+            )
+            .with(changes)
+        }
+        Turn::OutOfRange => Outcome::stalled(
+            reason::ADDRESS_OUT_OF_RANGE,
+            format!(
+                "spec.address is no host address of provider network '{}' ({}); create the EipClaim anew with one that is, or without",
+                network.name, pool.net
+            ),
+        ),
+        // Whether the platform keeps it or another tenant has it is nobody's business.
+        Turn::Unavailable => Outcome::stalled(
+            reason::ADDRESS_UNAVAILABLE,
+            "spec.address is not to be had; create the EipClaim anew with another, or without to take any that is free",
+        ),
+        Turn::Behind(_) => Outcome::waiting(
+            reason::POOL_EXHAUSTED,
+            format!(
+                "provider network '{}' has no free address for this claim; it gets one as soon as enough are given back, the oldest claim first",
+                network.name
+            ),
+        ),
+    }
+}
+
+fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
+    let name = eip.name_any();
+    if is_deleting(eip) {
+        return Outcome::waiting(
+            reason::CREATING,
+            format!(
+                "OvnEip {name} is being deleted by somebody else; the claim gets another as soon as it is gone"
+            ),
+        );
+    }
+    let hold: Vec<Change> = (!has_finalizer(claim)).then_some(Change::Hold).into_iter().collect();
+    let ready = eip.status.as_ref().is_some_and(|status| status.ready);
+    match (ready, address(eip), &seen.kube_ovn) {
+        (true, Some(address), _) => Outcome::ready(format!("{address} is this claim's until it is deleted")),
+        (_, _, KubeOvn::Silent(why)) => Outcome::waiting(
+            reason::KUBE_OVN_NOT_RUNNING,
+            format!("OvnEip {name} is written, but {}", KubeOvn::silent_message(why)),
+        ),
+        _ => Outcome::waiting(
+            reason::CREATING,
+            format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
+        ),
+    }
+    .with(hold)
+}
+
+fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen) -> Outcome {
+    let release: Vec<Change> = if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() };
+    let gone = || Outcome::waiting(reason::DELETING, "the address is given back").with(release);
+    let Some(eip) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
+    if seen.environment.is_finishing() {
+        return gone();
+    }
+    if let Some(bound) = claim.status.as_ref().and_then(|status| status.bound_to.as_ref()) {
+        return Outcome::waiting(
+            reason::IN_USE,
+            format!(
+                "EipClaim {} is kept while Service {}/{} of Cluster {} has its address; delete that Service, or make it ask for another",
+                claim.name_any(),
+                bound.service.namespace,
+                bound.service.name,
+                bound.cluster.name
+            ),
+        );
+    }
+    if is_deleting(eip) {
+        let what = format!("waiting for Kube-OVN to give back OvnEip {}", eip.name_any());
+        return match &seen.kube_ovn {
+            KubeOvn::Silent(why) => Outcome::waiting(
+                reason::KUBE_OVN_NOT_RUNNING,
+                format!("{what}, but {}", KubeOvn::silent_message(why)),
+            ),
+            _ => Outcome::waiting(reason::DELETING, what),
+        };
+    }
+    Outcome::waiting(reason::DELETING, "the address is being given back")
+        .with(vec![Change::DeleteEip(Target::of(eip))])
+}
+
+/// The address that Kube-OVN has allocated.
+pub fn address(eip: &OvnEip) -> Option<Ipv4Addr> {
+    let of_status = eip.status.as_ref().map(|status| status.v4_ip.as_str());
+    [of_status, eip.spec.v4_ip.as_deref()].into_iter().flatten().find_map(|text| text.parse().ok())
+}
+
+fn has_finalizer(claim: &EipClaim) -> bool {
+    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! What this process has sent to the API server and the caches may not show yet.
+//!
+//! Two claims that want the same are judged one after the other, but the second may be judged before the watch has
+//! brought what the first one got. There is one leader, so what it has sent and what the cache holds is all there can
+//! be.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// An object that no watch has shown for so long was never made: its creation was refused, or it is gone again.
+const LOST: Duration = Duration::from_mins(2);
+
+/// By object: what it holds, and when it was sent.
+type InScope<T> = HashMap<String, (T, Instant)>;
+
+/// Objects of one kind that were sent, by what their claims compete in: a VPC, a provider network.
+pub struct Sent<T> {
+    sent: Mutex<HashMap<String, InScope<T>>>,
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl<T> Default for Sent<T> {
+    fn default() -> Self {
+        Self { sent: Mutex::default(), turns: Mutex::default() }
+    }
+}
+
+impl<T: Clone> Sent<T> {
+    /// Notes an object before it is sent: also when the answer is lost it may exist.
+    pub fn note(&self, scope: &str, object: &str, holds: T) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.entry(scope.to_owned()).or_default().insert(object.to_owned(), (holds, Instant::now()));
+    }
+
+    /// Forgets what is in the cache, which `shown` names, and returns the rest of that scope.
+    pub fn pending(&self, scope: &str, shown: &HashSet<String>) -> HashMap<String, T> {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(in_scope) = sent.get_mut(scope) else { return HashMap::new() };
+        in_scope.retain(|object, (_, at)| !shown.contains(object) && at.elapsed() < LOST);
+        let rest: HashMap<String, T> =
+            in_scope.iter().map(|(object, (holds, _))| (object.clone(), holds.clone())).collect();
+        if rest.is_empty() {
+            sent.remove(scope);
+        }
+        rest
+    }
+
+    /// The turn in one scope: held from reading to writing.
+    pub async fn turn(&self, scope: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nobody waits for a turn that only the map holds.
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+            turns.entry(scope.to_owned()).or_default().clone()
+        };
+        turn.lock_owned().await
+    }
+}
