@@ -70,6 +70,7 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         Change::CreateSnat(snat) => created(&snats(), &**snat).await,
         Change::DeleteSnat(target) => deleted(&snats(), target, "OvnSnatRule").await,
         Change::NudgeSnat(target, text) => nudged(&snats(), target, text).await,
+        Change::NudgeEip(target, text) => nudged(&eips(), target, text).await,
         Change::CreateEip(eip) => created(&eips(), &**eip).await,
         Change::DeleteEip(target) => deleted(&eips(), target, "OvnEip").await,
         Change::CreateAttachment(attachment) => {

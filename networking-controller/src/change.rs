@@ -33,6 +33,8 @@ pub enum Change {
     DeleteSnat(Target),
     /// Put this text on a source NAT rule, to bring it before Kube-OVN once more.
     NudgeSnat(Target, String),
+    /// The same for a public address.
+    NudgeEip(Target, String),
     /// Create a public address.
     CreateEip(Box<OvnEip>),
     /// Give a public address back.

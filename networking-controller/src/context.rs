@@ -34,6 +34,7 @@ use crate::{
     platform::{PlatformFile, State},
     range::Range,
     sent::Sent,
+    subnet::Ranges,
 };
 
 /// One cache for each kind that is read.
@@ -156,6 +157,8 @@ pub struct Context {
     pub kube_ovn: Health,
     /// Subnets that were sent and may not be in the cache yet.
     pub sent_subnets: Sent<Range>,
+    /// The ranges that SubnetClaims ask for.
+    pub(crate) ranges: Ranges,
     /// OvnEips that were sent and may not be in the cache yet, with the address that was asked for.
     pub sent_eips: Sent<Option<Ipv4Addr>>,
 }

@@ -109,6 +109,11 @@ pub fn closes_off(spec: &VpcSpec, network: &ProviderNetwork) -> bool {
     network.range.nets().all(|net| spec.policy_routes.contains(&drop_route("dst", &net)))
 }
 
+/// Whether a Vpc drops anything at all.
+pub fn is_closed(spec: &VpcSpec) -> bool {
+    drops(spec).next().is_some()
+}
+
 fn drops(spec: &VpcSpec) -> impl Iterator<Item = &PolicyRoute> {
     spec.policy_routes.iter().filter(|route| route.priority == DROP_PRIORITY && route.action == "drop")
 }

@@ -55,6 +55,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         platform: PlatformFile::watch(config.platform_file, process.stop.clone()),
         kube_ovn: Health::watch(&process, caches.clone()),
         sent_subnets: Sent::default(),
+        ranges: subnet::Ranges::default(),
         sent_eips: Sent::default(),
         process,
         caches,

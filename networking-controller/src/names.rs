@@ -37,6 +37,14 @@ pub fn router_eip(vpc: &str, external_subnet: &str) -> String {
     format!("{vpc}-{external_subnet}")
 }
 
+/// The Vpc of ours whose router has this OvnEip; none when it is not a router's, or no router of ours.
+pub fn vpc_of_router_eip<'a>(eip: &'a str, external_subnet: &str) -> Option<&'a str> {
+    let vpc = eip.strip_suffix(external_subnet)?.strip_suffix('-')?;
+    let (_, hash) = vpc.strip_prefix("vpc-")?.rsplit_once('-')?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    is_hash.then_some(vpc)
+}
+
 /// What a pod's network is called between Multus and Kube-OVN.
 pub fn provider(namespace: &str, attachment: &str) -> String {
     format!("{attachment}.{namespace}.ovn")
@@ -80,6 +88,17 @@ mod tests {
     fn moving_the_dash_between_namespace_and_name_gives_another_name() {
         assert_ne!(vpc("a-b", "c"), vpc("a", "b-c"));
         assert_ne!(vpc("a", "b"), subnet("a", "b"));
+    }
+
+    #[test]
+    fn a_routers_address_leads_back_to_its_vpc() {
+        let vpc = vpc("acme-a", "net");
+        assert_eq!(vpc_of_router_eip(&router_eip(&vpc, "ext-1"), "ext-1"), Some(&*vpc));
+        for (eip, subnet) in
+            [("vpc-mine-ext", "ext"), (&*eip("acme-a", "net"), "ext"), (&*vpc, "ext"), (&*vpc, "")]
+        {
+            assert_eq!(vpc_of_router_eip(eip, subnet), None, "{eip}");
+        }
     }
 
     #[test]

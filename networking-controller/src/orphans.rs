@@ -12,7 +12,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use kmetal_crds::networking::{EipClaim, SubnetClaim, VpcClaim};
+use kmetal_crds::{
+    foreign::kube_ovn::Vpc,
+    networking::{EipClaim, SubnetClaim, VpcClaim},
+};
 use kmetal_runtime::{Result, repeat};
 use kube::{
     Api, Resource, ResourceExt,
@@ -49,6 +52,7 @@ pub async fn run(context: Arc<Context>) {
         caches.attachments.changes().map(|_| ()).boxed(),
         caches.eips.changes().map(|_| ()).boxed(),
         context.kube_ovn.changes().boxed(),
+        context.platform.changes().boxed(),
     ]);
     let process = context.process.clone();
     let since = Mutex::new(BTreeMap::new());
@@ -81,7 +85,30 @@ async fn sweep(context: &Context, since: &mut BTreeMap<ClaimRef, Instant>) -> Re
         // One that cannot be taken down now must not keep the others.
         outcome = outcome.and(apply_without_claim(&context.process.client, &changes).await);
     }
-    outcome
+    outcome.and(give_back_router_addresses(context).await)
+}
+
+/// Addresses of routers whose Vpc is gone: Kube-OVN 1.16 forgets one when it ends between letting the Vpc go and
+/// handling that.
+async fn give_back_router_addresses(context: &Context) -> Result<()> {
+    let client = &context.process.client;
+    let vpcs = Api::<PartialObjectMeta<Vpc>>::all(client.clone());
+    for eip in context.caches.eips.all() {
+        let name = eip.name_any();
+        let Some(vpc) = names::vpc_of_router_eip(&name, &eip.spec.external_subnet) else { continue };
+        let is_cached = context.caches.vpcs.read(|vpcs| vpcs.get(&ObjectRef::new(vpc)).is_some())?;
+        if eip.spec.type_ != "lrp" || is_cached || vpcs.get_opt(vpc).await?.is_some() {
+            continue;
+        }
+        let change = if is_deleting(&*eip) {
+            teardown::nudge_eip(&eip, context.now())
+        } else {
+            tracing::info!(vpc, eip = name, "Vpc is gone; giving its router's address back");
+            Some(Change::DeleteEip(Target::of(&*eip)))
+        };
+        apply_without_claim(client, change.as_slice()).await?;
+    }
+    Ok(())
 }
 
 /// Claims that objects of ours name and the caches do not have.
@@ -159,20 +186,33 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         let Some(vpc) = vpc.filter(|vpc| claim.owner(Some(&**vpc)) == Owner::Ours) else {
             return Ok(Vec::new());
         };
-        let inside = |uid: Option<&str>| uid == Some(claim.uid.as_str());
-        let occupied = !caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet))).is_empty()
-            || !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule))).is_empty();
-        return Ok(if occupied {
-            Vec::new()
-        } else {
-            steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited))
-        });
+        let inside = |uid: Option<&str>, vpc: &str| uid == Some(claim.uid.as_str()) || vpc == name;
+        let has_subnets =
+            !caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc)).is_empty();
+        let has_nat_rules =
+            !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc)).is_empty();
+        if has_subnets || has_nat_rules {
+            let platform = context.platform.last_good();
+            let withdrawn = teardown::withdraw(&vpc, has_nat_rules, platform.as_deref());
+            return Ok(withdrawn
+                .or_else(|| teardown::keep_closed(&vpc, platform.as_deref()))
+                .into_iter()
+                .collect());
+        }
+        return Ok(steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited)));
     }
     if claim.kind == "EipClaim" {
         let name = names::eip(&claim.namespace, &claim.name);
         let eip = caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?;
-        let going = eip.filter(|eip| claim.owner(Some(&**eip)) == Owner::Ours && !is_deleting(&**eip));
-        return Ok(going.map(|eip| Change::DeleteEip(Target::of(&*eip))).into_iter().collect());
+        let ours = eip.filter(|eip| claim.owner(Some(&**eip)) == Owner::Ours);
+        let change = ours.and_then(|eip| {
+            if is_deleting(&*eip) {
+                teardown::nudge_eip(&eip, context.now())
+            } else {
+                Some(Change::DeleteEip(Target::of(&*eip)))
+            }
+        });
+        return Ok(change.into_iter().collect());
     }
     let objects = subnet::objects_of(context, claim)?;
     let ours = SubnetObjects {

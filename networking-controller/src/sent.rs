@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::OwnedMutexGuard;
+
 /// An object that no watch has shown for so long was never made: its creation was refused, or it is gone again.
 const LOST: Duration = Duration::from_mins(2);
 
@@ -48,14 +50,20 @@ impl<T: Clone> Sent<T> {
         rest
     }
 
-    /// The turn in one scope: held from reading to writing.
-    pub async fn turn(&self, scope: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody waits for a turn that only the map holds.
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-            turns.entry(scope.to_owned()).or_default().clone()
-        };
-        turn.lock_owned().await
+    /// The turn in one scope, held from reading to writing; waits for it.
+    pub async fn turn(&self, scope: &str) -> OwnedMutexGuard<()> {
+        self.turn_of(scope).lock_owned().await
+    }
+
+    /// The turn in one scope if nobody has it.
+    pub fn try_turn(&self, scope: &str) -> Option<OwnedMutexGuard<()>> {
+        self.turn_of(scope).try_lock_owned().ok()
+    }
+
+    fn turn_of(&self, scope: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody waits for a turn that only the map holds.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(scope.to_owned()).or_default().clone()
     }
 }

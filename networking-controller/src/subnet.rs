@@ -7,9 +7,9 @@ mod observe;
 mod overlap;
 mod plan;
 
-pub(crate) use observe::objects as objects_of;
+pub(crate) use observe::{Ranges, objects as objects_of};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -47,7 +47,10 @@ async fn reconcile(claim: Arc<SubnetClaim>, context: Arc<Context>) -> Result<Act
     let vpc_claim = context.caches.vpc_claims.get_in(&claim.namespace().unwrap_or_default(), &claim.spec.vpc);
     let vpc_uid = vpc_claim.and_then(|vpc_claim| vpc_claim.uid()).unwrap_or_default();
     // From reading to writing one claim of a VPC at a time: two must not both find their common range free.
-    let turn = context.sent_subnets.turn(&vpc_uid).await;
+    // Who finds the VPC busy comes back: all workers waiting for one VPC would keep every other tenant waiting, too.
+    let Some(turn) = context.sent_subnets.try_turn(&vpc_uid) else {
+        return Ok(Action::requeue(Duration::from_millis(100)));
+    };
     let seen = observe::observe(&context, &claim, &vpc_uid).await?;
     let plan = plan::plan(&claim, &seen, context.now());
     for change in &plan.changes {
@@ -110,7 +113,7 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<SubnetClaim>
             .flat_map(move |subnet| stream::iter(waiting_for_range(&by_subnet, &subnet.metadata)))
             .boxed(),
         trigger::distinct(&caches.subnet_claims, |claim| (claim.metadata.generation, is_deleting(claim)))
-            .flat_map(move |claim| stream::iter(waiting_for_range(&by_claim, &claim.metadata)))
+            .flat_map(move |claim| stream::iter(freed_by(&by_claim, &claim)))
             .boxed(),
         trigger::namespaces(context, |caches, namespace| {
             caches.subnet_claims_in(namespace).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
@@ -133,6 +136,16 @@ fn claims_of_vpc_object(caches: &Caches, meta: &ObjectMeta) -> Vec<ObjectRef<Sub
     ClaimRef::from_labels(meta)
         .map(|claim| claims_in_vpc(caches, &claim.namespace, &claim.name))
         .unwrap_or_default()
+}
+
+/// The claims that a claim which goes may have kept from a range; one that has come keeps others from theirs.
+fn freed_by(caches: &Caches, claim: &SubnetClaim) -> Vec<ObjectRef<SubnetClaim>> {
+    let namespace = claim.namespace().unwrap_or_default();
+    let stays = caches
+        .subnet_claims
+        .get_in(&namespace, &claim.name_any())
+        .is_some_and(|now| now.uid() == claim.uid() && !is_deleting(&*now));
+    if stays { Vec::new() } else { waiting_for_range(caches, &claim.metadata) }
 }
 
 /// The claims in the namespace of a claim, or of the claim that an object stands for, that were refused for overlap.

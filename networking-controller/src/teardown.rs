@@ -21,6 +21,7 @@ use crate::{
     change::{Change, Target},
     claim::{ClaimRef, is_deleting, vpc_claim_uid},
     isolation,
+    platform::Platform,
 };
 
 /// The next step down.
@@ -56,13 +57,22 @@ impl SubnetObjects {
 /// Seconds between two nudges. Whatever is alive finishes in less.
 const NUDGE: i64 = 10;
 
-/// The change that brings a rule on its way out before Kube-OVN once more, when it is time for one.
+/// The change that brings a NAT rule on its way out before Kube-OVN once more, when it is time for one.
 pub fn nudge(snat: &OvnSnatRule, now: Timestamp) -> Option<Change> {
-    let since = snat.metadata.deletion_timestamp.as_ref()?.0;
+    nth_nudge(snat, now).map(|nth| Change::NudgeSnat(Target::of(snat), nth))
+}
+
+/// The same for an address.
+pub fn nudge_eip(eip: &OvnEip, now: Timestamp) -> Option<Change> {
+    nth_nudge(eip, now).map(|nth| Change::NudgeEip(Target::of(eip), nth))
+}
+
+/// What the annotation has to say now, if it does not say so.
+fn nth_nudge<K: kube::Resource>(object: &K, now: Timestamp) -> Option<String> {
+    let since = object.meta().deletion_timestamp.as_ref()?.0;
     let nth = (now.as_second() - since.as_second()) / NUDGE;
     let text = nth.to_string();
-    (nth > 0 && snat.annotations().get(NUDGED) != Some(&text))
-        .then(|| Change::NudgeSnat(Target::of(snat), text))
+    (nth > 0 && object.annotations().get(NUDGED) != Some(&text)).then_some(text)
 }
 
 /// Next step for what stands for a SubnetClaim.
@@ -119,6 +129,25 @@ pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
         _ if waited >= LOST_ATTACH => remove(vpc, "Vpc", Change::DeleteVpc),
         _ => Step::Wait(format!("the unfinished change of the way out of Vpc {name}")),
     }
+}
+
+/// Keeps a Vpc closed for as long as it stands, whatever becomes of its claim: a claim that waits to go, or went and
+/// left machines behind, must not keep a Vpc open against a network that the platform adds meanwhile.
+pub fn keep_closed(vpc: &Vpc, platform: Option<&Platform>) -> Option<Change> {
+    let platform = platform.filter(|_| !is_deleting(vpc))?;
+    let wanted = isolation::keeping_egress(platform, &vpc.spec);
+    let rewrite = !isolation::same(&vpc.spec, &wanted);
+    rewrite.then(|| Change::UpdateVpc(Box::new(rewritten(vpc, isolation::next_write(&vpc.spec, wanted)))))
+}
+
+/// Takes its way out from a Vpc whose claim is gone while something in it still stands: nobody's quota counts the
+/// address any more. NAT rules go first, and Kube-OVN must have finished attaching.
+pub fn withdraw(vpc: &Vpc, has_nat_rules: bool, platform: Option<&Platform>) -> Option<Change> {
+    let platform = platform.filter(|_| !is_deleting(vpc) && !has_nat_rules)?;
+    let is_attached = vpc.status.as_ref().is_some_and(|status| status.enable_external);
+    let closed = isolation::vpc_spec(platform, None);
+    (vpc.spec.enable_external && is_attached)
+        .then(|| Change::UpdateVpc(Box::new(rewritten(vpc, isolation::next_write(&vpc.spec, closed)))))
 }
 
 /// Attaches a Vpc to the external subnet of an address that Kube-OVN has forgotten to take from it.

@@ -25,7 +25,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    // The alias ends in `--`; people write another one, as with any cargo command.
+    match run(Arguments::parse_from(std::env::args().filter(|argument| argument != "--"))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cargo e2e: {error:#}");

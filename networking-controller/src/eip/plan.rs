@@ -18,6 +18,7 @@ use crate::{
     kube_ovn::KubeOvn,
     names,
     platform::{ProviderNetwork, State},
+    teardown,
 };
 
 /// Everything a pass has read.
@@ -53,8 +54,11 @@ pub fn plan(claim: &EipClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
     let owner = me.owner(seen.eip.as_ref());
     let ours = seen.eip.as_ref().filter(|_| owner == Owner::Ours);
-    let outcome =
-        if is_deleting(claim) { deletion(claim, ours, seen) } else { wanted(claim, &me, owner, ours, seen) };
+    let outcome = if is_deleting(claim) {
+        deletion(claim, ours, seen, now)
+    } else {
+        wanted(claim, &me, owner, ours, seen)
+    };
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     let network = ours.and_then(|eip| {
@@ -255,7 +259,7 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
     .with(hold)
 }
 
-fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen) -> Outcome {
+fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp) -> Outcome {
     let release: Vec<Change> = if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() };
     let gone = || Outcome::waiting(reason::DELETING, "the address is given back").with(release);
     let Some(eip) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
@@ -276,13 +280,14 @@ fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen) -> Outcome {
     }
     if is_deleting(eip) {
         let what = format!("waiting for Kube-OVN to give back OvnEip {}", eip.name_any());
-        return match &seen.kube_ovn {
+        let outcome = match &seen.kube_ovn {
             KubeOvn::Silent(why) => Outcome::waiting(
                 reason::KUBE_OVN_NOT_RUNNING,
                 format!("{what}, but {}", KubeOvn::silent_message(why)),
             ),
             _ => Outcome::waiting(reason::DELETING, what),
         };
+        return outcome.with(teardown::nudge_eip(eip, now).into_iter().collect());
     }
     Outcome::waiting(reason::DELETING, "the address is being given back")
         .with(vec![Change::DeleteEip(Target::of(eip))])

@@ -15,7 +15,10 @@ pub type State = Result<Arc<Platform>, Arc<str>>;
 
 /// The platform file as the reconciles see it.
 #[derive(Clone)]
-pub struct PlatformFile(watch::Receiver<State>);
+pub struct PlatformFile {
+    state: watch::Receiver<State>,
+    last_good: watch::Receiver<Option<Arc<Platform>>>,
+}
 
 impl PlatformFile {
     /// Reads the file once, then keeps reading it until `stop`.
@@ -23,6 +26,7 @@ impl PlatformFile {
         let mut content = read(&path);
         log(&content);
         let (sender, receiver) = watch::channel(state(&content));
+        let (good, last_good) = watch::channel(content.as_ref().ok().cloned());
         tokio::spawn(async move {
             let mut tick = tokio::time::interval(Duration::from_secs(2));
             while stop.run_until_cancelled(tick.tick()).await.is_some() {
@@ -32,6 +36,9 @@ impl PlatformFile {
                 }
                 log(&now);
                 content = now;
+                if let Ok(platform) = &content {
+                    good.send_replace(Some(platform.clone()));
+                }
                 sender.send_if_modified(|known| {
                     let state = state(&content);
                     let changed = *known != state;
@@ -40,17 +47,23 @@ impl PlatformFile {
                 });
             }
         });
-        Self(receiver)
+        Self { state: receiver, last_good }
     }
 
     /// What is known now.
     pub fn now(&self) -> State {
-        self.0.borrow().clone()
+        self.state.borrow().clone()
+    }
+
+    /// The last file that could be used since the process started: what exists is kept closed by it while the present
+    /// one cannot be.
+    pub fn last_good(&self) -> Option<Arc<Platform>> {
+        self.last_good.borrow().clone()
     }
 
     /// One item for each change.
     pub fn changes(&self) -> impl futures::Stream<Item = ()> + Send + 'static {
-        futures::stream::unfold(self.0.clone(), |mut receiver| async move {
+        futures::stream::unfold(self.state.clone(), |mut receiver| async move {
             receiver.changed().await.ok()?;
             Some(((), receiver))
         })

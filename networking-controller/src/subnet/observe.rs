@@ -1,10 +1,16 @@
 //! Every read of a SubnetClaim's pass, and nothing but reads.
 
-use std::collections::HashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, PoisonError},
+};
 
-use kmetal_crds::{foreign::kube_ovn::Subnet, networking::SubnetClaim};
-use kmetal_runtime::Result;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kmetal_crds::{
+    foreign::kube_ovn::Subnet,
+    networking::{SubnetClaim, VpcClaim},
+};
+use kmetal_runtime::{Error, Result};
+use kube::{Api, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectRef};
 
 use super::{demand::Demand, overlap::Candidate, plan::Seen};
 use crate::{
@@ -29,6 +35,15 @@ pub(super) async fn observe(context: &Context, claim: &SubnetClaim, vpc_uid: &st
         .vpc_claims
         .read(|claims| claims.get(&ObjectRef::new(&claim.spec.vpc).within(&me.namespace)))?
         .filter(|vpc_claim| vpc_claim.uid().as_deref() == Some(vpc_uid));
+    if vpc_claim.is_none() && !is_deleting(claim) {
+        // Much follows from it that it is gone, so the API server itself must say so.
+        let api =
+            Api::<PartialObjectMeta<VpcClaim>>::namespaced(context.process.client.clone(), &me.namespace);
+        if api.get_opt(&claim.spec.vpc).await?.is_some() {
+            let why = "the cache does not have it as it is".into();
+            return Err(Error::Unknown { what: format!("VpcClaim {}", claim.spec.vpc), why });
+        }
+    }
     let objects = if matches!(kube_ovn, KubeOvn::Missing(_)) {
         SubnetObjects::default()
     } else {
@@ -94,8 +109,8 @@ fn others(
             .find(|subnet| subnet.name_any() == name)
             .filter(|s| other_ref.owner(Some(&***s)) == Owner::Ours);
         let sent_range = sent.remove(&name);
-        let Ok(demand) = Demand::check(&other.spec) else { continue };
-        let reserved = platform.as_ref().is_ok_and(|platform| platform.reserves(&demand.range));
+        let Some(range) = context.ranges.of(&other) else { continue };
+        let reserved = platform.as_ref().is_ok_and(|platform| platform.reserves(&range));
         if has.is_none() && sent_range.is_none() && (is_deleting(&*other) || reserved) {
             continue;
         }
@@ -104,7 +119,7 @@ fn others(
             name: Some(other_ref.name),
             uid: other_ref.uid,
             created: other.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            range: demand.range,
+            range,
             has_subnet: has.is_some() || sent_range.is_some(),
         });
     }
@@ -122,4 +137,34 @@ fn others(
         has_subnet: true,
     }));
     candidates
+}
+
+/// The ranges that claims ask for, checked once for each generation: every pass in a VPC looks at all its claims, and
+/// a claim may exclude many addresses.
+#[derive(Default)]
+pub struct Ranges(Mutex<HashMap<String, Checked>>);
+
+/// The generation that was checked, and what came of it.
+type Checked = (Option<i64>, Option<Range>);
+
+impl Ranges {
+    /// More than any cluster has claims; then all are checked once again.
+    const KEPT: usize = 65_536;
+
+    /// What the claim asks for; none when it cannot be served as it is.
+    fn of(&self, claim: &SubnetClaim) -> Option<Range> {
+        let uid = claim.uid().unwrap_or_default();
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((generation, range)) = known.get(&uid)
+            && *generation == claim.metadata.generation
+        {
+            return range.clone();
+        }
+        let range = Demand::check(&claim.spec).ok().map(|demand| demand.range);
+        if known.len() >= Self::KEPT {
+            known.clear();
+        }
+        known.insert(uid, (claim.metadata.generation, range.clone()));
+        range
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
     kube_ovn::KubeOvn,
     names,
     platform::State,
-    teardown::{self, SubnetObjects},
+    teardown::{self, Step, SubnetObjects},
 };
 
 /// Everything a pass has read.
@@ -105,7 +105,9 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen,
     if let Some(taken) = name_taken(me, &seen.objects) {
         return taken;
     }
-    if let Some(going) = going(ours) {
+    if seen.vpc_claim.is_some()
+        && let Some(going) = going(ours)
+    {
         return Outcome::waiting(
             reason::CREATING,
             format!("{going} is being deleted by somebody else; it is made again as soon as it is gone"),
@@ -138,17 +140,11 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen,
             };
         }
     };
-    if platform.reserves(&demand.range) {
-        // Which of the platform's networks it is stays untold: it may be reserved to another tenant.
-        return Outcome::stalled(
-            reason::CIDR_RESERVED,
-            format!(
-                "spec.cidr {} overlaps a range that the platform keeps for itself; choose another, or ask the platform's engineers which are free",
-                demand.range
-            ),
-        );
+    let reserved = platform.reserves(&demand.range).then(|| reserved(&demand));
+    if let Some(refusal) = reserved.clone().filter(|_| ours.subnet.is_none()) {
+        return refusal;
     }
-    let (vpc_claim, vpc) = match place(claim, ours, seen) {
+    let (vpc_claim, vpc) = match place(claim, ours, seen, now) {
         Ok(place) => place,
         Err(outcome) => return outcome,
     };
@@ -188,7 +184,8 @@ fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen,
         ),
         None => Outcome::ready(built(claim, ours, &demand)),
     };
-    outcome.with(changes)
+    // A range that the platform took over under a Subnet: it goes on, and says what is wrong with it.
+    reserved.unwrap_or(outcome).with(changes)
 }
 
 /// What a claim is told whose range another one has.
@@ -249,6 +246,7 @@ fn place<'a>(
     claim: &SubnetClaim,
     ours: &SubnetObjects,
     seen: &'a Seen,
+    now: Timestamp,
 ) -> Result<(&'a VpcClaim, &'a Vpc), Outcome> {
     let name = &claim.spec.vpc;
     let Some(vpc_claim) = &seen.vpc_claim else {
@@ -257,7 +255,8 @@ fn place<'a>(
             format!(
                 "VpcClaim {name} does not exist in this Environment; create it, or delete this SubnetClaim"
             ),
-        ));
+        )
+        .with(without_vpc(ours, now)));
     };
     if is_deleting(vpc_claim) && ours.subnet.is_none() {
         return Err(Outcome::stalled(
@@ -273,6 +272,27 @@ fn place<'a>(
             reason::VPC_NOT_READY,
             format!("waiting for VpcClaim {name} to be built; its own conditions say what it lacks"),
         )),
+    }
+}
+
+/// Which of the platform's networks it is stays untold: it may be reserved to another tenant.
+fn reserved(demand: &Demand) -> Outcome {
+    Outcome::stalled(
+        reason::CIDR_RESERVED,
+        format!(
+            "spec.cidr {} overlaps a range that the platform keeps for itself; choose another, or ask the platform's engineers which are free",
+            demand.range
+        ),
+    )
+}
+
+/// A VPC whose claim is gone is on its way down, and what lies in it goes with it; where machines still hold addresses,
+/// only their way out.
+fn without_vpc(ours: &SubnetObjects, now: Timestamp) -> Vec<Change> {
+    let only_nat = SubnetObjects { snat: ours.snat.clone(), ..SubnetObjects::default() };
+    match teardown::subnet(if ours.used() > 0 { &only_nat } else { ours }, now) {
+        Step::Do(changes) => changes,
+        Step::Done | Step::Wait(_) => Vec::new(),
     }
 }
 

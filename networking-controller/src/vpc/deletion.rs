@@ -23,6 +23,7 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         // takes down what stands on the Kube-OVN side.
         return gone();
     }
+    let closed: Vec<Change> = teardown::keep_closed(vpc, seen.last_good.as_deref()).into_iter().collect();
     let named: Vec<&str> = seen.subnets.iter().flatten().map(String::as_str).collect();
     if !named.is_empty() {
         return Outcome::waiting(
@@ -32,7 +33,8 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
                 claim.name_any(),
                 listed(&named)
             ),
-        );
+        )
+        .with(closed);
     }
     let waiting = |what: String| match &seen.kube_ovn {
         KubeOvn::Silent(why) => Outcome::waiting(
@@ -44,7 +46,8 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
     if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
         return waiting(
             "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),
-        );
+        )
+        .with(closed);
     }
     let since = claim.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let waited = now.as_second() - since.as_second();

@@ -22,9 +22,10 @@ pub(super) async fn observe(context: &Context, claim: &VpcClaim) -> Result<Seen>
     let name = names::vpc(&me.namespace, &me.name);
     let known = !matches!(kube_ovn, KubeOvn::Missing(_));
     let vpc = if known { caches.vpcs.read(|vpcs| vpcs.get(&ObjectRef::new(&name)))? } else { None };
-    let in_vpc = |uid: Option<&str>| uid == Some(me.uid.as_str());
-    let subnets = caches.subnets.state_filter(|subnet| in_vpc(vpc_claim_uid(subnet)));
-    let nat_rules = caches.snats.state_filter(|rule| in_vpc(vpc_claim_uid(rule)));
+    // By name as well: a label may have been taken away, and what lies in a Vpc must not lose it.
+    let inside = |uid: Option<&str>, vpc: &str| uid == Some(me.uid.as_str()) || vpc == name;
+    let subnets = caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc));
+    let nat_rules = caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc));
     let unsettled = if claim.spec.egress.is_some() && egress::attached(vpc.as_deref()).is_none() {
         context.unsettled(&platform, Some(&me))
     } else {
@@ -33,6 +34,7 @@ pub(super) async fn observe(context: &Context, claim: &VpcClaim) -> Result<Seen>
     let router_eips = vpc.iter().flat_map(|vpc| context.router_eips(vpc)).collect();
     Ok(Seen {
         platform,
+        last_good: context.platform.last_good(),
         kube_ovn,
         environment,
         router_eips,

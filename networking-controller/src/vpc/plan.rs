@@ -1,5 +1,7 @@
 //! What a VpcClaim needs now. Pure: no client, no clock, no await.
 
+use std::sync::Arc;
+
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kmetal_crds::{
     condition::{self, Progress},
@@ -28,6 +30,8 @@ use crate::{
 pub struct Seen {
     /// The platform file.
     pub platform: State,
+    /// The last platform file that could be used.
+    pub last_good: Option<Arc<Platform>>,
     /// Whether Kube-OVN is installed and alive.
     pub kube_ovn: KubeOvn,
     /// The claim's namespace.
@@ -126,11 +130,12 @@ fn wanted(
     }
     let platform = match &seen.platform {
         Ok(platform) => platform,
-        Err(why) => return without_platform(ours, why),
+        Err(why) => return without_platform(claim, ours, seen, why),
     };
     let Some(tenant) = &seen.environment.tenant else {
         if let Some(vpc) = ours {
-            return confirmed(vpc, attached_network(vpc, platform), seen);
+            return confirmed(vpc, attached_network(vpc, platform), seen)
+                .with(teardown::keep_closed(vpc, Some(platform)).into_iter().collect());
         }
         return Outcome::stalled(
             reason::NOT_AN_ENVIRONMENT,
@@ -299,21 +304,29 @@ fn confirmed(vpc: &Vpc, network: Option<&ProviderNetwork>, seen: &Seen) -> Outco
     Outcome::ready(format!("Vpc {name} is built: {out}, {isolation}"))
 }
 
-fn without_platform(ours: Option<&Vpc>, why: &str) -> Outcome {
-    let (made, status) = match ours {
-        Some(vpc) => (
-            format!("Vpc {} keeps the isolation that it has and is not changed", vpc.name_any()),
-            vpc.status.as_ref(),
-        ),
-        None => ("no Vpc is made".into(), None),
-    };
+fn without_platform(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, why: &str) -> Outcome {
+    let made = ours.map_or_else(
+        || "no Vpc is made".to_owned(),
+        |vpc| format!("Vpc {} keeps the isolation that it has and is not changed", vpc.name_any()),
+    );
     let message = format!(
         "{made}, because the platform configuration of kmetal-networking is not usable; the platform's engineers must mend it: {why}"
     );
-    if status.is_some_and(|status| status.standby) {
-        return Outcome::ready(message);
-    }
-    Outcome::stalled(reason::PLATFORM_NOT_CONFIGURED, message)
+    let closed = ours.and_then(|vpc| teardown::keep_closed(vpc, seen.last_good.as_deref()));
+    // Ready says that the claim has what it asks for, and that nothing is open: without a file only a Vpc that has
+    // drops at all, and needs none of the last file's again, can be believed.
+    let as_asked = ours.is_some_and(|vpc| {
+        vpc.status.as_ref().is_some_and(|status| status.standby)
+            && vpc.spec.enable_external == claim.spec.egress.is_some()
+            && isolation::is_closed(&vpc.spec)
+            && closed.is_none()
+    });
+    let outcome = if as_asked {
+        Outcome::ready(message)
+    } else {
+        Outcome::stalled(reason::PLATFORM_NOT_CONFIGURED, message)
+    };
+    outcome.with(closed.into_iter().collect())
 }
 
 fn egress_status(vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {

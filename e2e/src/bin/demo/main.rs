@@ -22,7 +22,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    // The alias ends in `--`; people write another one, as with any cargo command.
+    let arguments = Arguments::parse_from(std::env::args().filter(|argument| argument != "--"));
     let outcome = prepare().and_then(|()| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(network::play(arguments.keep))

@@ -333,3 +333,32 @@ fn an_attachment_that_somebody_deletes_is_let_go_unless_the_environment_goes() {
     seen.environment.terminating = true;
     assert_eq!(plan(&claim, &seen, now()).changes, [], "its machines go first");
 }
+
+#[test]
+fn a_subnet_whose_vpc_claim_is_gone_goes_with_it_and_machines_lose_only_their_way_out() {
+    let claim = claim("10.1.0.0/24");
+    let mut seen = built(&claim, true);
+    seen.vpc_claim = None;
+    seen.vpc = None;
+    use_addresses(&mut seen, 1);
+    let held = plan(&claim, &seen, now());
+    assert!(matches!(&held.changes[..], [Change::DeleteSnat(_)]), "{:?}", held.changes);
+    assert_eq!(reason_of(&held), reason::VPC_NOT_FOUND);
+    seen.objects.snat = None;
+    assert_eq!(plan(&claim, &seen, now()).changes, []);
+    use_addresses(&mut seen, 0);
+    let free = plan(&claim, &seen, now());
+    assert!(matches!(&free.changes[..], [Change::DeleteSubnet(_)]), "{:?}", free.changes);
+}
+
+#[test]
+fn a_range_that_the_platform_takes_over_is_told_and_what_has_to_go_still_goes() {
+    let claim = claim("10.1.0.0/24");
+    let mut seen = built(&claim, true);
+    let text = "{protectedCIDRs: [10.1.0.0/16], providerNetworks: [{name: internet, externalSubnet: ext, cidr: 203.0.113.0/24, gateway: 203.0.113.1}]}";
+    seen.platform = Ok(Arc::new(Platform::parse(text).unwrap()));
+    let told = plan(&claim, &seen, now());
+    assert_eq!((told.changes.len(), reason_of(&told)), (0, reason::CIDR_RESERVED));
+    seen.vpc_claim.as_mut().unwrap().spec.egress = None;
+    assert!(matches!(&plan(&claim, &seen, now()).changes[..], [Change::DeleteSnat(_)]));
+}

@@ -34,6 +34,7 @@ fn seen(tenant: Option<String>) -> Seen {
     });
     Seen {
         platform: Ok(PLATFORM.clone()),
+        last_good: None,
         kube_ovn: KubeOvn::Running,
         environment: Environment { tenant, terminating: false, workloads: true },
         vpc: None,

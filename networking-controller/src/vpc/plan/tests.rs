@@ -46,6 +46,7 @@ fn deleted(mut claim: VpcClaim) -> VpcClaim {
 fn empty() -> Seen {
     Seen {
         platform: Ok(Arc::new(platform())),
+        last_good: None,
         kube_ovn: KubeOvn::Running,
         environment: Environment { tenant: Some("acme".into()), terminating: false, workloads: true },
         vpc: None,
@@ -307,4 +308,42 @@ fn an_environment_that_goes_is_not_kept_once_its_workloads_are_gone() {
     assert_eq!(plan(&claim, &seen, now()).changes, []);
     seen.environment.workloads = false;
     assert_eq!(plan(&claim, &seen, now()).changes, [Change::Release]);
+}
+
+#[test]
+fn a_vpc_that_waits_to_go_is_still_closed_against_what_the_platform_adds() {
+    let claim = deleted(claim(Some("")));
+    let mut seen = built(&self::claim(Some("")));
+    seen.subnets = vec![Some("front".into())];
+    seen.platform = Ok(Arc::new(
+        Platform::parse(&PLATFORM.replace("10.0.0.0/16", "10.0.0.0/16, 172.16.0.0/12")).unwrap(),
+    ));
+    seen.last_good = seen.platform.clone().ok();
+    let plan = plan(&claim, &seen, now());
+    let [Change::UpdateVpc(vpc)] = &plan.changes[..] else { panic!("{:?}", plan.changes) };
+    assert!(vpc.spec.policy_routes.iter().any(|route| route.match_ == "ip4.dst == 172.16.0.0/12"));
+    assert!(vpc.spec.enable_external, "its machines keep their way out");
+    assert_eq!(reason_of(&plan), reason::IN_USE);
+}
+
+#[test]
+fn a_vpc_stays_closed_when_its_namespace_loses_the_tenant_or_the_platform_file_is_bad() {
+    let claim = claim(None);
+    let mut open = built(&claim);
+    open.vpc.as_mut().unwrap().spec.policy_routes.clear();
+    let closes = |seen: &Seen| matches!(&plan(&claim, seen, now()).changes[..], [Change::UpdateVpc(_)]);
+    assert!(closes(&Seen {
+        environment: Environment { tenant: None, ..open.environment.clone() },
+        ..open.clone()
+    }));
+    let bad = Seen { platform: Err("protectedCIDRs is empty".into()), ..open };
+    assert_eq!(reason_of(&plan(&claim, &bad, now())), reason::PLATFORM_NOT_CONFIGURED);
+    assert!(closes(&Seen { last_good: Some(Arc::new(platform())), ..bad }));
+}
+
+#[test]
+fn a_bad_platform_file_does_not_make_an_unmet_wish_look_met() {
+    let seen = Seen { platform: Err("protectedCIDRs is empty".into()), ..built(&claim(Some(""))) };
+    assert_eq!(reason_of(&plan(&claim(Some("")), &seen, now())), reason::READY);
+    assert_eq!(reason_of(&plan(&claim(None), &seen, now())), reason::PLATFORM_NOT_CONFIGURED);
 }
