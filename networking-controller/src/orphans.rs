@@ -75,6 +75,8 @@ async fn sweep(context: &Context, since: &mut BTreeMap<ClaimRef, Instant>) -> Re
         let waited = i64::try_from(waited.as_secs()).unwrap_or(i64::MAX);
         let changes = remains(context, &claim, waited)?;
         if !changes.is_empty() {
+            // What is waited for begins anew with each step.
+            since.insert(claim.clone(), Instant::now());
             tracing::info!(
                 kind = claim.kind,
                 namespace = claim.namespace,
@@ -192,10 +194,14 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         let has_nat_rules =
             !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc)).is_empty();
         if has_subnets || has_nat_rules {
-            let platform = context.platform.last_good();
-            let withdrawn = teardown::withdraw(&vpc, has_nat_rules, platform.as_deref());
-            return Ok(withdrawn
-                .or_else(|| teardown::keep_closed(&vpc, platform.as_deref()))
+            let Some(platform) = context.platform.last_good().filter(|_| !is_deleting(&*vpc)) else {
+                return Ok(Vec::new());
+            };
+            let eips = context.router_eips(&vpc);
+            let way_out =
+                if has_nat_rules { None } else { teardown::withdraw(&vpc, &eips, waited, &platform) };
+            return Ok(way_out
+                .or_else(|| teardown::keep_closed(&vpc, Some(&platform)))
                 .into_iter()
                 .collect());
         }

@@ -141,13 +141,18 @@ pub fn keep_closed(vpc: &Vpc, platform: Option<&Platform>) -> Option<Change> {
 }
 
 /// Takes its way out from a Vpc whose claim is gone while something in it still stands: nobody's quota counts the
-/// address any more. NAT rules go first, and Kube-OVN must have finished attaching.
-pub fn withdraw(vpc: &Vpc, has_nat_rules: bool, platform: Option<&Platform>) -> Option<Change> {
-    let platform = platform.filter(|_| !is_deleting(vpc) && !has_nat_rules)?;
+/// address any more. NAT rules are gone already; Kube-OVN must have finished attaching.
+pub fn withdraw(vpc: &Vpc, router_eips: &[OvnEip], waited: i64, platform: &Platform) -> Option<Change> {
     let is_attached = vpc.status.as_ref().is_some_and(|status| status.enable_external);
-    let closed = isolation::vpc_spec(platform, None);
-    (vpc.spec.enable_external && is_attached)
-        .then(|| Change::UpdateVpc(Box::new(rewritten(vpc, isolation::next_write(&vpc.spec, closed)))))
+    match (vpc.spec.enable_external, is_attached, router_eips.first()) {
+        (true, true, _) => {
+            let closed = isolation::next_write(&vpc.spec, isolation::vpc_spec(platform, None));
+            Some(Change::UpdateVpc(Box::new(rewritten(vpc, closed))))
+        }
+        // Forgotten, as below.
+        (false, false, Some(eip)) if waited >= LOST_DETACH => Some(reattach(vpc, eip)),
+        _ => None,
+    }
 }
 
 /// Attaches a Vpc to the external subnet of an address that Kube-OVN has forgotten to take from it.

@@ -4,6 +4,7 @@
 mod killed;
 mod namespaces;
 mod tenants;
+mod vanished;
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
