@@ -22,7 +22,8 @@ pub fn demands(values: &Value) -> Result<BTreeSet<String>> {
     let networks = platform["providerNetworks"].as_array().map_or(&[][..], Vec::as_slice);
     let provided = networks.iter().filter_map(|network| network["cidr"].as_str()).flat_map(|c| c.split(','));
     let protected = platform["protectedCIDRs"].as_array().context("values without protectedCIDRs")?;
-    let mut demands = BTreeSet::from(["ip6.src == fe80::/10 && ip6.dst != fe80::/10".to_owned()]);
+    let always = ["ip6.src == fe80::/10 && ip6.dst != fe80::/10", "ip4.dst == {169.254.0.0/16, 224.0.0.0/3}"];
+    let mut demands = BTreeSet::from(always.map(str::to_owned));
     for cidr in provided.clone().chain(protected.iter().filter_map(Value::as_str)) {
         demands.insert(of("dst", cidr)?);
     }
@@ -118,7 +119,7 @@ mod tests {
         for wanted in ["ip4.dst == 192.0.2.0/24", "ip4.src == 203.0.113.0/24", "ip6.dst == 2001:db8::/64"] {
             assert!(demands.contains(wanted), "{demands:?}");
         }
-        assert_eq!(demands.len(), 6);
+        assert_eq!(demands.len(), 7);
     }
 
     #[test]

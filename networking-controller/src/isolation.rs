@@ -22,6 +22,9 @@ const EGRESS_PRIORITY: i32 = 1_000;
 /// OVN lets every multicast listener query pass, whatever it is addressed to. The router's own answers stay.
 const STRAYED: &str = "ip6.src == fe80::/10 && ip6.dst != fe80::/10";
 
+/// What no router may forward: link-local addresses, where metadata services live, multicast, reserved, broadcast.
+const NOT_ROUTED: &str = "ip4.dst == {169.254.0.0/16, 224.0.0.0/3}";
+
 /// The one form in which a Vpc is written: closed off, and attached to `egress` if there is one.
 ///
 /// IPv4 only on the way out: Kube-OVN 1.16 cannot attach a router to an external subnet that has an IPv6 range
@@ -32,7 +35,7 @@ pub fn vpc_spec(platform: &Platform, egress: Option<&ProviderNetwork>) -> VpcSpe
     // No machine may pose as an address of a provider network: only SNAT, after these policies, gives it one.
     let forged = platform.provider_networks.iter().flat_map(|network| network.range.nets());
     policy_routes.extend(forged.map(|net| drop_route("src", &net)));
-    policy_routes.push(drop_of(STRAYED.into()));
+    policy_routes.extend([NOT_ROUTED, STRAYED].map(|rule| drop_of(rule.into())));
     let mut static_routes = Vec::new();
     if let Some(network) = egress {
         let gateway = network.gateway.to_string();
@@ -158,6 +161,7 @@ protectedCIDRs: [{protected}]
                 "32000 ip6.dst == fd00::/48 drop",
                 "32000 ip4.src == 203.0.113.0/24 drop",
                 "32000 ip6.src == 2001:db8::/64 drop",
+                "32000 ip4.dst == {169.254.0.0/16, 224.0.0.0/3} drop",
                 "32000 ip6.src == fe80::/10 && ip6.dst != fe80::/10 drop"
             ]
         );
@@ -187,7 +191,7 @@ protectedCIDRs: [{protected}]
     fn a_range_named_twice_is_dropped_once() {
         assert_eq!(
             vpc_spec(&platform("10.0.0.0/16, 10.0.0.0/16, 203.0.113.0/24"), None).policy_routes.len(),
-            6
+            7
         );
     }
 

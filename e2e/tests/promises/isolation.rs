@@ -57,7 +57,7 @@ fn outside(segments: &[ProviderNetwork]) -> Result<Outside> {
     let parsed = |addresses: &[&str]| addresses.iter().map(|text| text.parse()).collect::<Result<_, _>>();
     Ok(Outside {
         segments: segments.to_vec(),
-        management: parsed(&["192.0.2.10", "10.96.0.1", "10.244.1.1", "2001:db8:ff::10"])?,
+        management: parsed(&["192.0.2.10", "10.96.0.1", "10.244.1.1", "169.254.169.254", "2001:db8:ff::10"])?,
         control_planes: parsed(&["100.100.0.10"])?,
         internet: parsed(&["1.1.1.1", "2606:4700::1111"])?,
     })

@@ -26,12 +26,13 @@ const TRUTH: &str = "
 ";
 
 /// Each policy route of a Vpc, and all that is wrong without it.
-const WITHOUT_ROUTE: [(&str, &[&str]); 12] = [
+const WITHOUT_ROUTE: [(&str, &[&str]); 13] = [
     ("ip4.dst == 203.0.113.0/24", &["acme IPv4 provider: leaves instead of dropped"]),
     ("ip4.dst == 198.51.100.0/24", &["acme IPv4 provider: leaves instead of dropped"]),
     ("ip4.dst == 192.0.2.0/24", &["acme IPv4 management: leaves instead of dropped"]),
     ("ip4.dst == 10.96.0.0/16", &["acme IPv4 management: leaves instead of dropped"]),
     ("ip4.dst == 10.244.0.0/16", &["acme IPv4 management: leaves instead of dropped"]),
+    ("ip4.dst == {169.254.0.0/16, 224.0.0.0/3}", &["acme IPv4 management: leaves instead of dropped"]),
     ("ip6.dst == 2001:db8:100::/64", &["acme IPv6 provider: nowhere instead of dropped"]),
     ("ip6.dst == 2001:db8:ff::/48", &["acme IPv6 management: nowhere instead of dropped"]),
     ("ip4.src == 203.0.113.0/24", &["acme IPv4 forged: UNTRANSLATED instead of dropped"]),

@@ -48,7 +48,9 @@ fn seen(tenant: Option<String>) -> Seen {
 
 /// The whole grammar that we emit: two constants, or `<ip4|ip6>.<dst|src> == <network>`.
 fn is_known_match(text: &str) -> bool {
-    if ["ip4", "ip6.src == fe80::/10 && ip6.dst != fe80::/10"].contains(&text) {
+    if ["ip4", "ip4.dst == {169.254.0.0/16, 224.0.0.0/3}", "ip6.src == fe80::/10 && ip6.dst != fe80::/10"]
+        .contains(&text)
+    {
         return true;
     }
     let Some((left, right)) = text.split_once(" == ") else { return false };
