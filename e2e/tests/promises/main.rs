@@ -12,6 +12,7 @@ mod deletion;
 mod input;
 mod isolation;
 mod kube_ovn;
+mod policy;
 mod processes;
 mod remains;
 mod restarts;
