@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fs};
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::{
     api::{
+        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::Deployment,
         core::v1::{ConfigMap, Service, ServiceAccount},
         policy::v1::PodDisruptionBudget,
@@ -100,6 +101,12 @@ fn known(object: &DynamicObject, kube_ovn: &BTreeMap<String, Value>) -> Result<(
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => typed::<ClusterRoleBinding>(&written),
         ("rbac.authorization.k8s.io/v1", "Role") => typed::<Role>(&written),
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => typed::<RoleBinding>(&written),
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            typed::<ValidatingAdmissionPolicy>(&written)
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            typed::<ValidatingAdmissionPolicyBinding>(&written)
+        }
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             typed::<CustomResourceDefinition>(&written)
         }

@@ -1,10 +1,10 @@
 //! What a virtual machine asks for, in each kind that holds one.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::{INSTEAD, OWN_ONLY, create, patch, places, refused};
+use super::{INSTEAD, OWN, OWN_ONLY, create, patch, places, refused};
 
 /// The networks of a machine, in each kind: where they stand is beside its annotations.
 fn holders() -> Vec<(Value, String)> {
@@ -56,6 +56,26 @@ pub(super) async fn stay_in_the_environment(tenant: &Client) -> Result<()> {
             refused(patch(tenant, &object, &change).await, &what, &[OWN_ONLY, INSTEAD])?;
         }
         patch(tenant, &object, &places::at(&path, asks(&accepted[1]))).await?;
+    }
+    nothing_asks_for_nothing(tenant).await
+}
+
+/// What clients write that leave fields empty instead of leaving them out.
+async fn nothing_asks_for_nothing(tenant: &Client) -> Result<()> {
+    let spec = |spec: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "kept", "namespace": OWN, "annotations": null}, "spec": spec,
+        })
+    };
+    for empty in [
+        json!({"template": {"metadata": {"creationTimestamp": null, "annotations": null}}}),
+        json!({"template": {"metadata": null, "spec": {"networks": null}}}),
+        json!({"template": {"spec": {"networks": [{"name": "pod", "pod": {}, "multus": null}]}}}),
+        json!({"template": null}),
+        json!(null),
+    ] {
+        create(tenant, &spec(empty.clone())).await.with_context(|| empty.to_string())?;
     }
     Ok(())
 }

@@ -161,6 +161,8 @@ pub(super) async fn what_stands_there_already_is_no_hindrance(
     let patched = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}, "annotations": {"note": "mine"}}}));
     pods.patch("machine", &PatchParams::default(), &patched).await?;
     let mut whole = pods.get("machine").await?;
+    // Kube-OVN may write at the same moment; this is not about who comes first.
+    whole.metadata.resource_version = None;
     whole.metadata.annotations.get_or_insert_default().insert("note".into(), "still mine".into());
     pods.replace("machine", &PostParams::default(), &whole).await?;
 
