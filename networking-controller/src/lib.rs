@@ -49,6 +49,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     process.lead().await?;
     // Watched from here on, not before: what the last leader wrote is in the first lists, and no decision is made
     // on less.
+    let listed = process.gates.gate("caches");
+    listed.close("the objects of the under cluster are being listed");
     let caches = Arc::new(Caches::start(&process, &config.kube_ovn_namespace));
     caches.settled().await;
     let context = Arc::new(Context {
@@ -60,6 +62,7 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         process,
         caches,
     });
+    listed.open();
     tokio::join!(
         vpc::run(context.clone()),
         subnet::run(context.clone()),

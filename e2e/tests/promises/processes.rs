@@ -49,8 +49,15 @@ async fn a_replica_that_is_asked_to_stop_hands_over_and_one_that_is_killed_is_re
     wait.showing_all::<Lease>(Some(NAMESPACE))
         .until(async || Ok(holder(&leases).await?.filter(|holder| Some(holder) != killed.as_ref())))
         .await?;
-    let (code, gates) = second.readyz().await?;
-    ensure!(code == 503 && gates.contains("Kube-OVN"), "the absent Kube-OVN is not told: {code}\n{gates}");
+    cluster
+        .wait_for("/readyz tells that Kube-OVN is absent")
+        .await?
+        .until(async || {
+            let (code, gates) = second.readyz().await?;
+            ensure!(code == 503 && gates.contains("Kube-OVN"), "/readyz says {code}: {gates}");
+            Ok(Some(()))
+        })
+        .await?;
     cluster.finish();
     Ok(())
 }
