@@ -12,10 +12,11 @@ use std::{
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use kmetal_crds::networking::reason;
 use kmetal_runtime::{Presence, Process};
 use tokio::sync::watch;
 
-use crate::context::Caches;
+use crate::{change::Outcome, context::Caches};
 
 /// Name of the Lease of kube-ovn-controller.
 pub const LEASE: &str = "kube-ovn-controller";
@@ -45,9 +46,18 @@ impl KubeOvn {
         )
     }
 
-    /// For a claim, after "…, but ".
-    pub fn silent_message(why: &str) -> String {
-        format!("Kube-OVN's controller is not running ({why}); the platform's engineers must start it")
+    /// Waiting for Kube-OVN to do `what`, for this reason; or for it to come back, where it shows no sign of life.
+    pub fn waiting(&self, reason: &'static str, what: impl Into<String>) -> Outcome {
+        match self {
+            Self::Silent(why) => Outcome::waiting(
+                reason::KUBE_OVN_NOT_RUNNING,
+                format!(
+                    "{}, but Kube-OVN's controller is not running ({why}); the platform's engineers must start it",
+                    what.into()
+                ),
+            ),
+            Self::Running | Self::Missing(_) => Outcome::waiting(reason, what),
+        }
     }
 }
 

@@ -245,13 +245,9 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
     }
     let hold: Vec<Change> = (!has_finalizer(claim)).then_some(Change::Hold).into_iter().collect();
     let ready = eip.status.as_ref().is_some_and(|status| status.ready);
-    match (ready, address(eip), &seen.kube_ovn) {
-        (true, Some(address), _) => Outcome::ready(format!("{address} is this claim's until it is deleted")),
-        (_, _, KubeOvn::Silent(why)) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("OvnEip {name} is written, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(
+    match address(eip).filter(|_| ready) {
+        Some(address) => Outcome::ready(format!("{address} is this claim's until it is deleted")),
+        None => seen.kube_ovn.waiting(
             reason::CREATING,
             format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
         ),
@@ -280,14 +276,10 @@ fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp
     }
     if is_deleting(eip) {
         let what = format!("waiting for Kube-OVN to give back OvnEip {}", eip.name_any());
-        let outcome = match &seen.kube_ovn {
-            KubeOvn::Silent(why) => Outcome::waiting(
-                reason::KUBE_OVN_NOT_RUNNING,
-                format!("{what}, but {}", KubeOvn::silent_message(why)),
-            ),
-            _ => Outcome::waiting(reason::DELETING, what),
-        };
-        return outcome.with(teardown::nudge_eip(eip, now).into_iter().collect());
+        return seen
+            .kube_ovn
+            .waiting(reason::DELETING, what)
+            .with(teardown::nudge_eip(eip, now).into_iter().collect());
     }
     Outcome::waiting(reason::DELETING, "the address is being given back")
         .with(vec![Change::DeleteEip(Target::of(eip))])

@@ -46,13 +46,7 @@ pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, n
             ),
         );
     }
-    let waiting = |what: String| match &seen.kube_ovn {
-        KubeOvn::Silent(why) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("{what}, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(reason::DELETING, what),
-    };
+    let waiting = |what: String| seen.kube_ovn.waiting(reason::DELETING, what);
     match teardown::subnet(ours, now) {
         Step::Done => gone(Vec::new()),
         Step::Do(changes) => waiting("the subnet is being removed".into()).with(changes),

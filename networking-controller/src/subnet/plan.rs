@@ -299,13 +299,7 @@ fn without_vpc(ours: &SubnetObjects, now: Timestamp) -> Vec<Change> {
 /// What Kube-OVN has not confirmed yet; none when it has confirmed all there is.
 fn confirmed(claim: &SubnetClaim, ours: &SubnetObjects, kube_ovn: &KubeOvn) -> Option<Outcome> {
     let name = names::subnet(&claim.namespace().unwrap_or_default(), &claim.name_any());
-    let waits = |what: String| match kube_ovn {
-        KubeOvn::Silent(why) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("{what}, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(reason::CREATING, what),
-    };
+    let waits = |what: String| kube_ovn.waiting(reason::CREATING, what);
     let written = || waits(format!("Subnet {name} is written; waiting for Kube-OVN to build it"));
     let Some(subnet) = &ours.subnet else { return Some(written()) };
     if !is_built(subnet) {

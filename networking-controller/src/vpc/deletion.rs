@@ -36,13 +36,7 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         )
         .with(closed);
     }
-    let waiting = |what: String| match &seen.kube_ovn {
-        KubeOvn::Silent(why) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("{what}, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(reason::DELETING, what),
-    };
+    let waiting = |what: String| seen.kube_ovn.waiting(reason::DELETING, what);
     if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
         return waiting(
             "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),

@@ -250,13 +250,7 @@ fn forgotten_address<'a>(
 fn confirmed(vpc: &Vpc, network: Option<&ProviderNetwork>, seen: &Seen) -> Outcome {
     let name = vpc.name_any();
     let status = vpc.status.clone().unwrap_or_default();
-    let waits = |what: String| match &seen.kube_ovn {
-        KubeOvn::Silent(why) => Outcome::waiting(
-            reason::KUBE_OVN_NOT_RUNNING,
-            format!("{what}, but {}", KubeOvn::silent_message(why)),
-        ),
-        _ => Outcome::waiting(reason::CREATING, what),
-    };
+    let waits = |what: String| seen.kube_ovn.waiting(reason::CREATING, what);
     if !status.standby {
         return waits(format!("Vpc {name} is written; waiting for Kube-OVN to build it"));
     }
