@@ -35,7 +35,13 @@ pub(super) async fn observe(context: &Context, claim: &SubnetClaim, vpc_uid: &st
         .vpc_claims
         .read(|claims| claims.get(&ObjectRef::new(&claim.spec.vpc).within(&me.namespace)))?
         .filter(|vpc_claim| vpc_claim.uid().as_deref() == Some(vpc_uid));
-    if vpc_claim.is_none() && !is_deleting(claim) {
+    let objects = if matches!(kube_ovn, KubeOvn::Missing(_)) {
+        SubnetObjects::default()
+    } else {
+        objects(context, &me)?
+    };
+    let stands = objects.subnet.is_some() || objects.snat.is_some();
+    if stands && vpc_claim.is_none() && !is_deleting(claim) {
         // Much follows from it that it is gone, so the API server itself must say so.
         let api =
             Api::<PartialObjectMeta<VpcClaim>>::namespaced(context.process.client.clone(), &me.namespace);
@@ -44,11 +50,6 @@ pub(super) async fn observe(context: &Context, claim: &SubnetClaim, vpc_uid: &st
             return Err(Error::Unknown { what: format!("VpcClaim {}", claim.spec.vpc), why });
         }
     }
-    let objects = if matches!(kube_ovn, KubeOvn::Missing(_)) {
-        SubnetObjects::default()
-    } else {
-        objects(context, &me)?
-    };
     let vpc = caches.vpcs.get_named(&names::vpc(&me.namespace, &claim.spec.vpc)).filter(|vpc| {
         vpc_claim.as_ref().is_some_and(|claim| ClaimRef::of(&**claim).owner(Some(&**vpc)) == Owner::Ours)
     });
