@@ -16,7 +16,7 @@ use kmetal_crds::{
     foreign::kube_ovn::Vpc,
     networking::{EipClaim, SubnetClaim, VpcClaim},
 };
-use kmetal_runtime::{Result, repeat};
+use kmetal_runtime::{Presence, Result, repeat};
 use kube::{
     Api, Resource, ResourceExt,
     api::PartialObjectMeta,
@@ -61,7 +61,13 @@ pub async fn run(context: Arc<Context>) {
 }
 
 async fn sweep(context: &Context, since: &mut BTreeMap<ClaimRef, Instant>) -> Result<()> {
-    if matches!(context.kube_ovn_now(), KubeOvn::Missing(_)) {
+    // While the claims' own kinds are not served, no claim can be said to be gone.
+    let caches = &context.caches;
+    let claims =
+        [caches.vpc_claims.presence(), caches.subnet_claims.presence(), caches.eip_claims.presence()];
+    if claims.iter().any(|kind| *kind != Presence::Present)
+        || matches!(context.kube_ovn_now(), KubeOvn::Missing(_))
+    {
         return Ok(());
     }
     let mut outcome = Ok(());

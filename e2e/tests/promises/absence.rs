@@ -6,10 +6,13 @@ use anyhow::{Result, ensure};
 use k8s_openapi::{
     api::core::v1::Node, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kmetal_crds::networking::{SubnetClaim, VpcClaim};
+use kmetal_crds::{
+    foreign::kube_ovn::{Subnet, Vpc},
+    networking::{SubnetClaim, VpcClaim},
+};
 use kmetal_e2e::{
     cluster::Options,
-    networking::{Networking, Offer, values},
+    networking::{NAME, NAMESPACE, Networking, Offer, values},
     ovn::{
         provider_network::ProviderNetwork,
         under_cluster::{GATEWAY_LABEL, NODE, UnderCluster},
@@ -19,7 +22,7 @@ use kmetal_e2e::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 
@@ -55,6 +58,66 @@ async fn claim(networking: &Networking, number: u8) -> Result<()> {
     networking.claim_vpc(ENVIRONMENT, &format!("net{number}"), Some("")).await?;
     let (front, net) = (format!("front{number}"), format!("net{number}"));
     networking.claim_subnet(ENVIRONMENT, &front, &net, "10.1.0.0/24").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_are_not_served_for_a_while_are_not_taken_for_gone() -> Result<()> {
+    let mut networking = Networking::start("unserved", &[]).await?;
+    networking.environment("acme", ENVIRONMENT).await?;
+    networking.claim_vpc(ENVIRONMENT, "net", None).await?;
+    networking.claim_subnet(ENVIRONMENT, "front", "net", "10.1.0.0/24").await?;
+    networking.vpc_ready(ENVIRONMENT, "net").await?;
+    networking.subnet_ready(ENVIRONMENT, "front").await?;
+    let before = uids(&networking).await?;
+
+    serve(&networking, false).await?;
+    let mark = networking.under().cluster().audit().mark()?;
+    // A process that starts now has never seen the claims; each change of a Vpc makes it look for vanished ones.
+    networking.controller().terminate(Duration::from_secs(30)).await?;
+    networking.controller_mut().restart()?;
+    for _ in 0..6 {
+        touch(&networking).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let deleted = mark.writes_by(NAMESPACE, NAME)?.into_iter().find(|write| write.verb == "delete");
+    ensure!(deleted.is_none(), "{}", deleted.map(|write| write.line()).unwrap_or_default());
+
+    serve(&networking, true).await?;
+    networking.vpc_ready(ENVIRONMENT, "net").await?;
+    networking.subnet_ready(ENVIRONMENT, "front").await?;
+    let after = uids(&networking).await?;
+    ensure!(after == before, "{before:?} became {after:?}");
+    networking.finish();
+    Ok(())
+}
+
+/// The uids of our Vpc and Subnet.
+async fn uids(networking: &Networking) -> Result<Vec<Option<String>>> {
+    let client = networking.under().client().await?;
+    let ours = ListParams::default().labels("kmetal.clastix.io/claim-uid");
+    let vpcs = Api::<Vpc>::all(client.clone()).list(&ours).await?;
+    let subnets = Api::<Subnet>::all(client).list(&ours).await?;
+    Ok(vpcs.iter().map(ResourceExt::uid).chain(subnets.iter().map(ResourceExt::uid)).collect())
+}
+
+/// Changes something of our Vpc that nobody cares about.
+async fn touch(networking: &Networking) -> Result<()> {
+    let cluster = networking.under().cluster();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_millis();
+    let note = format!("touched={now}");
+    let all = ["annotate", "vpcs.kubeovn.io", "-l", "kmetal.clastix.io/claim-uid", "--overwrite", &note];
+    cluster.kubectl(&all).await.map(drop)
+}
+
+/// Makes the API server serve the claims' kinds or not; what is stored stays.
+async fn serve(networking: &Networking, served: bool) -> Result<()> {
+    let cluster = networking.under().cluster();
+    let patch = format!(r#"[{{"op": "replace", "path": "/spec/versions/0/served", "value": {served}}}]"#);
+    for plural in ["vpcclaims", "subnetclaims"] {
+        let name = format!("{plural}.networking.kmetal.clastix.io");
+        cluster.kubectl(&["patch", "crd", &name, "--type=json", "-p", &patch]).await?;
+    }
+    Ok(())
 }
 
 /// Waits until these are built, however long Kube-OVN hesitates.
