@@ -195,17 +195,18 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
             return Ok(Vec::new());
         };
         let inside = |uid: Option<&str>, vpc: &str| uid == Some(claim.uid.as_str()) || vpc == name;
-        let has_subnets =
-            !caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc)).is_empty();
+        let subnets = caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc));
         let has_nat_rules =
             !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc)).is_empty();
-        if has_subnets || has_nat_rules {
+        if !subnets.is_empty() || has_nat_rules {
             let Some(platform) = context.platform.last_good().filter(|_| !is_deleting(&*vpc)) else {
                 return Ok(Vec::new());
             };
-            let eips = context.router_eips(&vpc);
-            let way_out =
-                if has_nat_rules { None } else { teardown::withdraw(&vpc, &eips, waited, &platform) };
+            // Without machines the Subnets go in a moment, and then the Vpc as it is attached.
+            let has_machines = subnets.iter().any(|subnet| teardown::used(subnet) > 0);
+            let way_out = (has_machines && !has_nat_rules)
+                .then(|| teardown::withdraw(&vpc, &context.router_eips(&vpc), waited, &platform))
+                .flatten();
             return Ok(way_out
                 .or_else(|| teardown::keep_closed(&vpc, Some(&platform)))
                 .into_iter()

@@ -49,9 +49,13 @@ pub struct SubnetObjects {
 impl SubnetObjects {
     /// Addresses that machines hold, of the family that has more.
     pub fn used(&self) -> i64 {
-        let status = self.subnet.as_ref().and_then(|subnet| subnet.status.as_ref());
-        status.map_or(0, |status| status.v4_using.max(status.v6_using))
+        self.subnet.as_ref().map_or(0, used)
     }
+}
+
+/// Addresses of a Subnet that machines hold, of the family that has more.
+pub fn used(subnet: &Subnet) -> i64 {
+    subnet.status.as_ref().map_or(0, |status| status.v4_using.max(status.v6_using))
 }
 
 /// Seconds between two nudges. Whatever is alive finishes in less.
