@@ -3,7 +3,7 @@
 //! OVN is compared with what it was before the first claim, row by row, so a kind of row that nobody thought of counts
 //! as well.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::ClusterResourceScope;
@@ -53,7 +53,9 @@ impl Before {
     pub async fn nothing_is_left(&self, networking: &Networking) -> Result<()> {
         let cluster = networking.under().cluster();
         let wait = cluster.wait_for("nothing is left of the claims, in the API and in OVN").await?;
-        wait.showing_all::<VpcClaim>(None)
+        // Where Kube-OVN forgets something, it takes half a minute until that is noticed and mended.
+        wait.within(Duration::from_mins(3))
+            .showing_all::<VpcClaim>(None)
             .showing_all::<SubnetClaim>(None)
             .showing_all::<Vpc>(None)
             .until(async || {

@@ -1,6 +1,8 @@
 //! A VPC whose claim waits to go, or is gone while machines still stand in it: it stays closed against whatever the
 //! platform adds, it holds up nobody else, and an address that no claim counts is given back at once.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use kmetal_crds::{
     foreign::kube_ovn::{OvnEip, OvnSnatRule, Vpc},
@@ -68,7 +70,9 @@ async fn only_the_first_keeps_its_way_out(networking: &Networking) -> Result<()>
     let (eips, rules) = (Api::<OvnEip>::all(client.clone()), Api::<OvnSnatRule>::all(client));
     let wait =
         networking.under().cluster().wait_for("the address of the vanished claim is given back").await?;
-    wait.showing_all::<Vpc>(None)
+    // Where Kube-OVN forgets the address, it takes half a minute until that is noticed and mended.
+    wait.within(Duration::from_mins(3))
+        .showing_all::<Vpc>(None)
         .showing_all::<OvnEip>(None)
         .until(async || {
             let left = eips.list(&ListParams::default()).await?.items.len();
