@@ -6,7 +6,9 @@ use kmetal_crds::{
         kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
+    networking::FINALIZER,
 };
+use kube::ResourceExt;
 
 /// One write. Carried out in order; the first failure ends the pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +49,20 @@ pub enum Change {
     DeleteAttachment(Target),
     /// Take our finalizer off the attachment.
     ReleaseAttachment(Box<NetworkAttachmentDefinition>),
+}
+
+/// Our finalizer, before the first side effect; nothing when it is on the claim already.
+pub fn hold<K: ResourceExt>(claim: &K) -> Option<Change> {
+    (!is_held(claim)).then_some(Change::Hold)
+}
+
+/// The end of a claim of which nothing is left; nothing when our finalizer is off already.
+pub fn release<K: ResourceExt>(claim: &K) -> Option<Change> {
+    is_held(claim).then_some(Change::Release)
+}
+
+fn is_held<K: ResourceExt>(claim: &K) -> bool {
+    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Exactly one object: a later one of the same name is not meant.

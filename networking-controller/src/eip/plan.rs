@@ -6,13 +6,13 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp}
 use kmetal_crds::{
     condition,
     foreign::kube_ovn::{OvnEip, OvnEipSpec},
-    networking::{EipClaim, EipClaimStatus, FINALIZER, reason},
+    networking::{EipClaim, EipClaimStatus, reason},
 };
 use kube::ResourceExt;
 
 use super::pool::{Pool, Turn, Waiter};
 use crate::{
-    change::{Change, Outcome, Target},
+    change::{Change, Outcome, Target, hold, release},
     claim::{ClaimRef, Owner, is_deleting},
     environment::Environment,
     kube_ovn::KubeOvn,
@@ -203,8 +203,7 @@ fn served(
             };
             let mut eip = OvnEip::new(name, spec);
             eip.metadata.labels = Some(me.labels(""));
-            let hold = (!has_finalizer(claim)).then_some(Change::Hold);
-            let changes = hold.into_iter().chain([Change::CreateEip(Box::new(eip))]).collect();
+            let changes = hold(claim).into_iter().chain([Change::CreateEip(Box::new(eip))]).collect();
             Outcome::waiting(
                 reason::CREATING,
                 format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
@@ -243,7 +242,6 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
             ),
         );
     }
-    let hold: Vec<Change> = (!has_finalizer(claim)).then_some(Change::Hold).into_iter().collect();
     let ready = eip.status.as_ref().is_some_and(|status| status.ready);
     match address(eip).filter(|_| ready) {
         Some(address) => Outcome::ready(format!("{address} is this claim's until it is deleted")),
@@ -252,12 +250,14 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
             format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
         ),
     }
-    .with(hold)
+    .with(hold(claim).into_iter().collect())
 }
 
 fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp) -> Outcome {
-    let release: Vec<Change> = if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() };
-    let gone = || Outcome::waiting(reason::DELETING, "the address is given back").with(release);
+    let gone = || {
+        Outcome::waiting(reason::DELETING, "the address is given back")
+            .with(release(claim).into_iter().collect())
+    };
     let Some(eip) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
     if seen.environment.is_finishing() {
         return gone();
@@ -289,10 +289,6 @@ fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp
 pub fn address(eip: &OvnEip) -> Option<Ipv4Addr> {
     let of_status = eip.status.as_ref().map(|status| status.v4_ip.as_str());
     [of_status, eip.spec.v4_ip.as_deref()].into_iter().flatten().find_map(|text| text.parse().ok())
-}
-
-fn has_finalizer(claim: &EipClaim) -> bool {
-    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 #[cfg(test)]

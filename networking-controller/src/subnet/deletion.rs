@@ -4,9 +4,9 @@ use k8s_openapi::jiff::Timestamp;
 use kmetal_crds::networking::{SubnetClaim, reason};
 use kube::ResourceExt;
 
-use super::{objects::has_finalizer, plan::Seen};
+use super::plan::Seen;
 use crate::{
-    change::{Change, Outcome},
+    change::{Change, Outcome, release},
     kube_ovn::KubeOvn,
     teardown::{self, Step, SubnetObjects},
 };
@@ -17,9 +17,8 @@ const ATTACHMENT_GRACE: i64 = 30;
 
 /// Decides the next step down. `ours` is what stands for this claim.
 pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, now: Timestamp) -> Outcome {
-    let release = || if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() };
     let gone = |mut changes: Vec<Change>| {
-        changes.extend(release());
+        changes.extend(release(claim));
         Outcome::waiting(reason::DELETING, "nothing is left of this subnet").with(changes)
     };
     if matches!(seen.kube_ovn, KubeOvn::Missing(_)) {

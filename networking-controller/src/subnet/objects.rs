@@ -6,13 +6,13 @@ use kmetal_crds::{
         kube_ovn::{OvnEip, OvnSnatRule, OvnSnatRuleSpec, Subnet, Vpc},
         multus::{NetworkAttachmentDefinition, NetworkAttachmentDefinitionSpec},
     },
-    networking::{ATTACHMENT_FINALIZER, FINALIZER, SubnetClaim, VpcClaim},
+    networking::{ATTACHMENT_FINALIZER, SubnetClaim, VpcClaim},
 };
 use kube::ResourceExt;
 
 use super::demand::Demand;
 use crate::{
-    change::{Change, Target},
+    change::{Change, Target, hold},
     claim::{ClaimRef, is_deleting},
     names,
     teardown::{SubnetObjects, nudge},
@@ -43,10 +43,7 @@ pub(super) fn changes(
 ) -> Vec<Change> {
     let labels = me.labels(&ClaimRef::of(ground.vpc_claim).uid);
     let provider = names::provider(&me.namespace, &me.name);
-    let mut changes = Vec::new();
-    if !has_finalizer(claim) {
-        changes.push(Change::Hold);
-    }
+    let mut changes: Vec<Change> = hold(claim).into_iter().collect();
 
     let mut subnet = Subnet::new(
         &names::subnet(&me.namespace, &me.name),
@@ -133,9 +130,4 @@ pub(super) fn is_built(subnet: &Subnet) -> bool {
         .iter()
         .flat_map(|status| &status.conditions)
         .any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
-/// Whether our finalizer is on the claim.
-pub(super) fn has_finalizer(claim: &SubnetClaim) -> bool {
-    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }

@@ -3,20 +3,23 @@
 use k8s_openapi::jiff::Timestamp;
 use kmetal_crds::{
     foreign::kube_ovn::Vpc,
-    networking::{FINALIZER, VpcClaim, reason},
+    networking::{VpcClaim, reason},
 };
 use kube::ResourceExt;
 
 use super::plan::Seen;
 use crate::{
-    change::{Change, Outcome},
+    change::{Change, Outcome, release},
     kube_ovn::KubeOvn,
     teardown::{self, Step},
 };
 
 /// Decides the next step down. `ours` is the Vpc that stands for this claim.
 pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: Timestamp) -> Outcome {
-    let gone = || Outcome::waiting(reason::DELETING, "nothing is left of this VPC").with(released(claim));
+    let gone = || {
+        Outcome::waiting(reason::DELETING, "nothing is left of this VPC")
+            .with(release(claim).into_iter().collect())
+    };
     let Some(vpc) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
     if seen.environment.is_finishing() {
         // The Environment is deleted and its workloads are gone: nobody is left to see the waiting, and the sweep
@@ -50,15 +53,6 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
         Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
     }
-}
-
-fn released(claim: &VpcClaim) -> Vec<Change> {
-    if has_finalizer(claim) { vec![Change::Release] } else { Vec::new() }
-}
-
-/// Whether our finalizer is on the claim.
-pub(super) fn has_finalizer(claim: &VpcClaim) -> bool {
-    claim.finalizers().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// At most eight names, so that a message stays one.

@@ -11,11 +11,11 @@ use kmetal_crds::{
 use kube::ResourceExt;
 
 use super::{
-    deletion::{deletion, has_finalizer},
+    deletion::deletion,
     egress::{self, Refusal, Surroundings, WayOut},
 };
 use crate::{
-    change::{Change, Outcome},
+    change::{Change, Outcome, hold},
     claim::{ClaimRef, Owner, is_deleting},
     environment::Environment,
     isolation,
@@ -352,8 +352,7 @@ fn refused(refusal: Refusal) -> Outcome {
 
 /// Our finalizer before the first side effect, then the write.
 fn held(claim: &VpcClaim, write: impl Into<Option<Change>>) -> Vec<Change> {
-    let hold = (!has_finalizer(claim)).then_some(Change::Hold);
-    hold.into_iter().chain(write.into()).collect()
+    hold(claim).into_iter().chain(write.into()).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kmetal_crds::{
     condition::{READY, get},
     foreign::kube_ovn::OvnEipStatus,
-    networking::{Binding, BoundService, EipClaimSpec},
+    networking::{Binding, BoundService, EipClaimSpec, FINALIZER},
 };
 
 use super::*;
