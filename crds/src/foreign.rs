@@ -4,5 +4,17 @@
 //! lost. They are created with POST and changed with server-side apply, so every field that we mean is always
 //! stated, also when it is empty.
 
+use serde::{Deserialize, Deserializer};
+
+pub mod capi;
 pub mod kube_ovn;
 pub mod multus;
+
+/// Go writes what is empty as `null`.
+fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}

@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::null_is_default;
+
 /// API group of Kube-OVN.
 pub const GROUP: &str = "kubeovn.io";
 
@@ -276,15 +278,6 @@ pub struct OvnSnatRuleStatus {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
 fn is_false(value: &bool) -> bool {
     !value
-}
-
-/// Go writes an empty list as `null`.
-fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Kube-OVN writes counts as bare JSON numbers of any size. One beyond `i64` becomes the largest `i64`.
