@@ -8,6 +8,7 @@ mod permissions;
 mod process;
 mod provider_networks;
 mod refused;
+mod traffic;
 mod upgrades;
 
 use std::{collections::BTreeSet, fs};
@@ -81,7 +82,7 @@ fn providers(values: Value) -> Chart {
 /// Every chart there is, as it comes and with everything set; a chart that nobody added here fails the test.
 fn all() -> Result<Vec<Chart>> {
     let charts = [
-        ("kmetal-networking", vec![json!({}), platform()]),
+        ("kmetal-networking", vec![json!({}), platform(), traffic::everything()]),
         ("kmetal-provider-networks", vec![json!({}), provider_networks()]),
     ];
     let known: BTreeSet<&str> = charts.iter().map(|(name, _)| *name).collect();

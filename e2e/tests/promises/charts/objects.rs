@@ -8,6 +8,7 @@ use k8s_openapi::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
         apps::v1::Deployment,
         core::v1::{ConfigMap, Service, ServiceAccount},
+        networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
@@ -96,6 +97,7 @@ fn known(object: &DynamicObject, kube_ovn: &BTreeMap<String, Value>) -> Result<(
         ("v1", "Service") => typed::<Service>(&written),
         ("v1", "ServiceAccount") => typed::<ServiceAccount>(&written),
         ("apps/v1", "Deployment") => typed::<Deployment>(&written),
+        ("networking.k8s.io/v1", "NetworkPolicy") => typed::<NetworkPolicy>(&written),
         ("policy/v1", "PodDisruptionBudget") => typed::<PodDisruptionBudget>(&written),
         ("rbac.authorization.k8s.io/v1", "ClusterRole") => typed::<ClusterRole>(&written),
         ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => typed::<ClusterRoleBinding>(&written),
@@ -110,6 +112,8 @@ fn known(object: &DynamicObject, kube_ovn: &BTreeMap<String, Value>) -> Result<(
         ("apiextensions.k8s.io/v1", "CustomResourceDefinition") => {
             typed::<CustomResourceDefinition>(&written)
         }
+        // No type of it here: `traffic` judges each of its fields.
+        ("monitoring.coreos.com/v1", "ServiceMonitor") => Ok(()),
         ("kubeovn.io/v1", kind) => {
             let schema = kube_ovn.get(kind).context("Kube-OVN has no such kind")?;
             let mut found = Vec::new();

@@ -95,11 +95,15 @@ async fn a_second_upgrade_changes_nothing_and_kube_ovn_completes_nothing() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn kmetal_networking_is_upgraded_without_touching_its_pods() -> Result<()> {
     let cluster = Cluster::start("upgrade-networking").await?;
-    let kinds = "deployments,clusterroles,roles,serviceaccounts,services,customresourcedefinitions";
-    let chart = networking(json!({}));
+    let kinds =
+        "deployments,clusterroles,roles,serviceaccounts,services,customresourcedefinitions,networkpolicies";
+    let closed = json!({"enabled": true});
+    let chart = networking(json!({"networkPolicy": closed}));
     chart.upgrade(&cluster).await?;
     let first = written(&cluster, kinds, "kmetal-networking").await?;
-    for values in [json!({}), platform()] {
+    let mut changed = platform();
+    changed["networkPolicy"] = closed.clone();
+    for values in [json!({"networkPolicy": closed}), changed] {
         chart.with_values(values).upgrade(&cluster).await?;
         let again = written(&cluster, kinds, "kmetal-networking").await?;
         ensure!(first == again, "the upgrade wrote:\n{first:#?}\n{again:#?}");
