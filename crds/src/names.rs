@@ -17,6 +17,12 @@ pub const CLAIM_UID: &str = "kmetal.clastix.io/claim-uid";
 /// On Kube-OVN objects inside a VPC: the uid of the VpcClaim, so that a VPC's contents are found when claims are gone.
 pub const VPC_CLAIM_UID: &str = "kmetal.clastix.io/vpc-claim-uid";
 
+/// On what serves a Service of a tenant cluster: the uid of the Cluster, so that a later Cluster of its name inherits
+/// nothing.
+pub const CLUSTER_UID: &str = "kmetal.clastix.io/cluster-uid";
+/// On what serves a Service of a tenant cluster: the uid of the Service.
+pub const SERVICE_UID: &str = "kmetal.clastix.io/service-uid";
+
 /// On an object that Kube-OVN does not let go: changed now and then, because it looks at a deletion only when the
 /// object changes.
 pub const NUDGED: &str = "kmetal.clastix.io/nudged";
@@ -35,4 +41,7 @@ pub const ROLE_CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 pub mod manager {
     /// kmetal-networking.
     pub const NETWORKING: &str = "kmetal-networking";
+    /// kmetal-networking where it binds addresses to Services: another one, so that whoever allocates an address and
+    /// whoever binds it do not take each other's fields away.
+    pub const BINDER: &str = "kmetal-networking-binder";
 }

@@ -21,6 +21,13 @@ pub const FINALIZER: &str = "networking.kmetal.clastix.io/kube-ovn";
 /// them to give their addresses back.
 pub const ATTACHMENT_FINALIZER: &str = "networking.kmetal.clastix.io/addresses-in-use";
 
+/// Topology variable of a Cluster that says which network its machines are on: an object.
+pub const CLUSTER_NETWORK: &str = "network";
+/// Property of [`CLUSTER_NETWORK`]: name of a SubnetClaim in the Cluster's namespace.
+pub const CLUSTER_NETWORK_SUBNET: &str = "subnet";
+/// On a Cluster without that variable: name of the SubnetClaim that its machines are on.
+pub const SUBNET_CLAIM: &str = "networking.kmetal.clastix.io/subnet-claim";
+
 /// Why a claim is, or is not, ready. Each is a condition reason; the message names the object and the remedy.
 pub mod reason {
     /// Everything the claim asks for exists and Kube-OVN has confirmed it.

@@ -2,7 +2,7 @@
 
 use kmetal_crds::{
     foreign::{
-        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
+        kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
     names::{NUDGED, manager::NETWORKING},
@@ -56,6 +56,7 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
     let vpcs = || Api::<Vpc>::all(client.clone());
     let subnets = || Api::<Subnet>::all(client.clone());
     let snats = || Api::<OvnSnatRule>::all(client.clone());
+    let dnats = || Api::<OvnDnatRule>::all(client.clone());
     let eips = || Api::<OvnEip>::all(client.clone());
     let attachments =
         |namespace: &str| Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), namespace);
@@ -71,6 +72,9 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         Change::DeleteSnat(target) => deleted(&snats(), target, "OvnSnatRule").await,
         Change::NudgeSnat(target, text) => nudged(&snats(), target, text).await,
         Change::NudgeEip(target, text) => nudged(&eips(), target, text).await,
+        Change::CreateDnat(dnat) => created(&dnats(), &**dnat).await,
+        Change::DeleteDnat(target) => deleted(&dnats(), target, "OvnDnatRule").await,
+        Change::NudgeDnat(target, text) => nudged(&dnats(), target, text).await,
         Change::CreateEip(eip) => created(&eips(), &**eip).await,
         Change::DeleteEip(target) => deleted(&eips(), target, "OvnEip").await,
         Change::CreateAttachment(attachment) => {

@@ -3,7 +3,7 @@
 use kmetal_crds::{
     condition::Progress,
     foreign::{
-        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
+        kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
     networking::FINALIZER,
@@ -37,6 +37,12 @@ pub enum Change {
     NudgeSnat(Target, String),
     /// The same for a public address.
     NudgeEip(Target, String),
+    /// Create a destination NAT rule.
+    CreateDnat(Box<OvnDnatRule>),
+    /// Delete this destination NAT rule.
+    DeleteDnat(Target),
+    /// Put this text on a destination NAT rule.
+    NudgeDnat(Target, String),
     /// Create a public address.
     CreateEip(Box<OvnEip>),
     /// Give a public address back.

@@ -12,7 +12,8 @@ use k8s_openapi::{
 };
 use kmetal_crds::{
     foreign::{
-        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
+        capi::Cluster,
+        kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
     names,
@@ -53,12 +54,16 @@ pub struct Caches {
     pub eips: Watched<OvnEip>,
     /// All OvnSnatRules.
     pub snats: Watched<OvnSnatRule>,
+    /// All OvnDnatRules.
+    pub dnats: Watched<OvnDnatRule>,
     /// All NetworkAttachmentDefinitions.
     pub attachments: Watched<NetworkAttachmentDefinition>,
     /// Namespaces, for the Tenant label and deletion.
     pub namespaces: Watched<PartialObjectMeta<Namespace>>,
     /// Nodes, for the gateway label.
     pub nodes: Watched<PartialObjectMeta<Node>>,
+    /// Tenant clusters. Without Cluster API there are none.
+    pub clusters: Watched<Cluster>,
     /// The Lease of kube-ovn-controller.
     pub lease: Watched<Lease>,
 }
@@ -77,6 +82,8 @@ impl Caches {
             subnets: Watched::start(process, Api::all(client()), all()),
             eips: Watched::start(process, Api::all(client()), all()),
             snats: Watched::start(process, Api::all(client()), all()),
+            dnats: Watched::start(process, Api::all(client()), all()),
+            clusters: Watched::start(process, Api::all(client()), all()),
             attachments: Watched::start(process, Api::all(client()), all()),
             namespaces: Watched::start(process, Api::all(client()), all()),
             // Who set the gateway label is written in the managed fields.
@@ -95,6 +102,8 @@ impl Caches {
             self.subnets.settled(),
             self.eips.settled(),
             self.snats.settled(),
+            self.dnats.settled(),
+            self.clusters.settled(),
             self.attachments.settled(),
             self.namespaces.settled(),
             self.nodes.settled(),
@@ -109,6 +118,7 @@ impl Caches {
             self.subnets.presence(),
             self.eips.presence(),
             self.snats.presence(),
+            self.dnats.presence(),
             self.attachments.presence(),
         ];
         kinds.into_iter().find_map(|presence| match presence {
@@ -125,6 +135,7 @@ impl Caches {
             self.subnets.presence_changes().boxed(),
             self.eips.presence_changes().boxed(),
             self.snats.presence_changes().boxed(),
+            self.dnats.presence_changes().boxed(),
             self.attachments.presence_changes().boxed(),
         ])
     }
@@ -137,6 +148,11 @@ impl Caches {
     /// The SubnetClaims in a namespace.
     pub fn subnet_claims_in(&self, namespace: &str) -> Vec<Arc<SubnetClaim>> {
         self.subnet_claims.state_filter(|claim| claim.metadata.namespace.as_deref() == Some(namespace))
+    }
+
+    /// The Clusters in a namespace.
+    pub fn clusters_in(&self, namespace: &str) -> Vec<Arc<Cluster>> {
+        self.clusters.state_filter(|cluster| cluster.metadata.namespace.as_deref() == Some(namespace))
     }
 
     /// The EipClaims in a namespace.

@@ -4,9 +4,10 @@ mod observe;
 mod plan;
 mod pool;
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
 use futures::{Stream, StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kmetal_crds::{
     condition::{self, READY},
     networking::{EipClaim, reason},
@@ -65,15 +66,14 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<EipClaim>> +
     let caches = &context.caches;
     let by_eip = caches.clone();
     let by_claim = caches.clone();
+    let own = |meta: &ObjectMeta| {
+        let claim = ClaimRef::from_labels(meta).filter(|claim| claim.kind == "EipClaim");
+        ready(claim.map(|claim| ObjectRef::new(&claim.name).within(&claim.namespace)))
+    };
     stream::select_all([
-        caches
-            .eips
-            .changes()
-            .filter_map(|eip| {
-                let claim = ClaimRef::from_labels(&eip.metadata).filter(|claim| claim.kind == "EipClaim");
-                std::future::ready(claim.map(|claim| ObjectRef::new(&claim.name).within(&claim.namespace)))
-            })
-            .boxed(),
+        caches.eips.changes().filter_map(move |eip| own(&eip.metadata)).boxed(),
+        // A claim that goes waits for the last rule of its address.
+        trigger::distinct(&caches.dnats, is_deleting).filter_map(move |dnat| own(&dnat.metadata)).boxed(),
         // An address may have been given back: those that wait for one.
         trigger::distinct(&caches.eips, is_deleting)
             .flat_map(move |_| stream::iter(waiting(&by_eip)))

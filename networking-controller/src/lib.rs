@@ -6,14 +6,17 @@
 //! | what a VpcClaim, SubnetClaim or EipClaim needs now | [`vpc`], [`subnet`], [`eip`]: `observe` reads, `plan` decides, [`mod@apply`] writes |
 //! | what keeps tenants apart | [`isolation`] |
 //! | what the platform's engineers state | [`platform`] |
+//! | which addresses are in use behind which VPC | [`bound`] |
 //! | in which order things go down | [`teardown`] |
 //! | who takes down what a vanished claim left | [`orphans`] |
 //! | through which nodes VPCs leave | [`gateways`] |
 //! | whether Kube-OVN is there | [`kube_ovn`] |
 
 pub mod apply;
+pub mod bound;
 pub mod change;
 pub mod claim;
+pub mod cluster;
 pub mod config;
 pub mod context;
 pub mod eip;

@@ -49,6 +49,7 @@ pub async fn run(context: Arc<Context>) {
         caches.vpcs.changes().map(|_| ()).boxed(),
         caches.subnets.changes().map(|_| ()).boxed(),
         caches.snats.changes().map(|_| ()).boxed(),
+        caches.dnats.changes().map(|_| ()).boxed(),
         caches.attachments.changes().map(|_| ()).boxed(),
         caches.eips.changes().map(|_| ()).boxed(),
         context.kube_ovn.changes().boxed(),
@@ -137,6 +138,9 @@ fn suspects(context: &Context) -> Result<BTreeSet<ClaimRef>> {
         caches.snats.read(Store::state)?.iter().filter_map(|object| ClaimRef::from_labels(&object.metadata)),
     );
     named.extend(
+        caches.dnats.read(Store::state)?.iter().filter_map(|object| ClaimRef::from_labels(&object.metadata)),
+    );
+    named.extend(
         caches
             .attachments
             .read(Store::state)?
@@ -196,6 +200,15 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         };
         let inside = |uid: Option<&str>, vpc: &str| uid == Some(claim.uid.as_str()) || vpc == name;
         let subnets = caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc));
+        let dnats = caches.dnats_in(claim)?;
+        if !dnats.is_empty() {
+            let now = context.now();
+            let closed = teardown::keep_closed(&vpc, context.platform.last_good().as_deref());
+            return Ok(closed
+                .into_iter()
+                .chain(dnats.iter().filter_map(|rule| teardown::dnat(rule, now)))
+                .collect());
+        }
         let has_nat_rules =
             !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc)).is_empty();
         if !subnets.is_empty() || has_nat_rules {
@@ -215,6 +228,11 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         return Ok(steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited)));
     }
     if claim.kind == "EipClaim" {
+        let rules = caches.dnats_of(claim)?;
+        if !rules.is_empty() {
+            let now = context.now();
+            return Ok(rules.iter().filter_map(|rule| teardown::dnat(rule, now)).collect());
+        }
         let name = names::eip(&claim.namespace, &claim.name);
         let eip = caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?;
         let ours = eip.filter(|eip| claim.owner(Some(&**eip)) == Owner::Ours);

@@ -9,7 +9,7 @@
 use k8s_openapi::jiff::Timestamp;
 use kmetal_crds::{
     foreign::{
-        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc, VpcSpec},
+        kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc, VpcSpec},
         multus::NetworkAttachmentDefinition,
     },
     names::NUDGED,
@@ -69,6 +69,24 @@ pub fn nudge(snat: &OvnSnatRule, now: Timestamp) -> Option<Change> {
 /// The same for an address.
 pub fn nudge_eip(eip: &OvnEip, now: Timestamp) -> Option<Change> {
     nth_nudge(eip, now).map(|nth| Change::NudgeEip(Target::of(eip), nth))
+}
+
+/// Seconds for which Kube-OVN is left to finish making a destination NAT rule before the rule is deleted.
+const UNFINISHED_DNAT: i64 = 30;
+
+/// The change that brings a destination NAT rule down, when it is time for one.
+///
+/// A rule goes only once it is ready: Kube-OVN 1.16 writes it to OVN first and only then takes hold of the object, so
+/// one that vanishes in between stays in OVN, and the router goes on answering for an address that somebody else may
+/// have by then. One that does not get ready was not written to any router.
+pub fn dnat(rule: &OvnDnatRule, now: Timestamp) -> Option<Change> {
+    if is_deleting(rule) {
+        return nth_nudge(rule, now).map(|nth| Change::NudgeDnat(Target::of(rule), nth));
+    }
+    let made = rule.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    let may_go = rule.status.as_ref().is_some_and(|status| status.ready)
+        || now.as_second() - made.as_second() >= UNFINISHED_DNAT;
+    may_go.then(|| Change::DeleteDnat(Target::of(rule)))
 }
 
 /// What the annotation has to say now, if it does not say so.

@@ -15,7 +15,14 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use crate::{apply::apply, claim::ClaimRef, context::Context, report::report, trigger};
+use crate::{
+    apply::apply,
+    claim::ClaimRef,
+    cluster::subnet_claim,
+    context::{Caches, Context},
+    report::report,
+    trigger,
+};
 
 /// Reconciles every VpcClaim until the process stops.
 pub async fn run(context: Arc<Context>) {
@@ -47,11 +54,23 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<VpcClaim>> +
         }
     };
     let by_vpc = of_vpc.clone();
+    let by_rule = of_vpc.clone();
+    let (by_binding, by_cluster) = (caches.clone(), caches.clone());
     let by_subnet = of_vpc.clone();
     let by_eip = of_vpc;
     stream::select_all([
         caches.vpcs.changes().filter_map(|vpc| std::future::ready(claim_of(&vpc.metadata))).boxed(),
         caches.snats.changes().filter_map(move |snat| std::future::ready(by_vpc(&snat.spec.vpc))).boxed(),
+        caches.dnats.changes().filter_map(move |dnat| std::future::ready(by_rule(&dnat.spec.vpc))).boxed(),
+        // Which addresses are bound behind it.
+        trigger::distinct(&caches.eip_claims, |claim| {
+            claim.status.as_ref().and_then(|status| status.bound_to.clone())
+        })
+        .flat_map(move |claim| stream::iter(claims_in(&by_binding, claim.namespace())))
+        .boxed(),
+        trigger::distinct(&caches.clusters, |cluster| subnet_claim(cluster).map(str::to_owned))
+            .flat_map(move |cluster| stream::iter(claims_in(&by_cluster, cluster.namespace())))
+            .boxed(),
         trigger::distinct(&caches.subnets, |subnet| {
             (subnet.spec.vpc.clone(), subnet.metadata.deletion_timestamp.is_some())
         })
@@ -67,11 +86,14 @@ fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<VpcClaim>> +
                 std::future::ready(vpc.and_then(&by_eip))
             })
             .boxed(),
-        trigger::namespaces(context, |caches, namespace| {
-            caches.vpc_claims_in(namespace).iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
-        })
-        .boxed(),
+        trigger::namespaces(context, |caches, namespace| claims_in(caches, Some(namespace.to_owned())))
+            .boxed(),
     ])
+}
+
+fn claims_in(caches: &Caches, namespace: Option<String>) -> Vec<ObjectRef<VpcClaim>> {
+    let claims = caches.vpc_claims_in(&namespace.unwrap_or_default());
+    claims.iter().map(|claim| ObjectRef::from_obj(&**claim)).collect()
 }
 
 fn claim_of(

@@ -274,6 +274,50 @@ pub struct OvnSnatRuleStatus {
     pub ready: bool,
 }
 
+/// Destination NAT from one port of an OvnEip to one port of one machine. Immutable once ready: replacing is deleting
+/// and creating. Kube-OVN does not see to it that no two rules have the same port of the same address.
+#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[kube(
+    group = "kubeovn.io",
+    version = "v1",
+    kind = "OvnDnatRule",
+    plural = "ovn-dnat-rules",
+    status = "OvnDnatRuleStatus",
+    schema = "disabled",
+    derive = "PartialEq",
+    derive = "Default"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OvnDnatRuleSpec {
+    /// Name of the OvnEip to translate from.
+    #[serde(default)]
+    pub ovn_eip: String,
+    /// Name of the Vpc.
+    #[serde(default)]
+    pub vpc: String,
+    /// IPv4 address of the machine.
+    #[serde(default)]
+    pub v4_ip: String,
+    /// Port of the OvnEip, in decimal.
+    #[serde(default)]
+    pub external_port: String,
+    /// Port of the machine, in decimal.
+    #[serde(default)]
+    pub internal_port: String,
+    /// `tcp` or `udp`.
+    #[serde(default)]
+    pub protocol: String,
+}
+
+/// What Kube-OVN reports of an OvnDnatRule.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct OvnDnatRuleStatus {
+    /// The translation is in OVN.
+    #[serde(default)]
+    pub ready: bool,
+}
+
 /// Kube-OVN leaves `false` out, and takes away what it would leave out.
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
 fn is_false(value: &bool) -> bool {

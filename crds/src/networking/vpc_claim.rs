@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Address", type_ = "string", json_path = ".status.egress.address"),
     printcolumn(name = "Subnets", type_ = "integer", json_path = ".status.subnets"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Bound", type_ = "integer", json_path = ".status.boundAddresses", priority = 1),
     printcolumn(name = "Vpc", type_ = "string", json_path = ".status.vpc", priority = 1),
     printcolumn(
         name = "Message",
@@ -87,6 +88,10 @@ pub struct VpcClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub subnets: Option<i32>,
+    /// Number of EipClaims whose address a Service behind this VPC has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub bound_addresses: Option<i32>,
     /// `Ready` always; `Reconciling` while the controller or Kube-OVN works; `Stalled` while somebody must act.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]

@@ -27,12 +27,14 @@ pub(super) async fn observe(context: &Context, claim: &EipClaim) -> Result<Seen>
     let platform = context.platform.now();
     let kube_ovn = context.kube_ovn_now();
     let environment = context.environment(&me.namespace, is_deleting(claim)).await?;
-    let eip = if matches!(kube_ovn, KubeOvn::Missing(_)) {
-        None
-    } else {
+    let known = !matches!(kube_ovn, KubeOvn::Missing(_));
+    let eip = if known {
         let name = names::eip(&me.namespace, &me.name);
         context.caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?
+    } else {
+        None
     };
+    let rules = if known && is_deleting(claim) { context.caches.dnats_of(&me)? } else { Vec::new() };
     let network = platform
         .as_ref()
         .ok()
@@ -42,6 +44,7 @@ pub(super) async fn observe(context: &Context, claim: &EipClaim) -> Result<Seen>
         pool: network.and_then(|network| pool(context, network)),
         waiters: network.map(|network| waiters(context, &me, network)).unwrap_or_default(),
         unsettled: context.unsettled(&platform, None),
+        rules: rules.iter().map(ResourceExt::name_any).collect(),
         eip: eip.map(|eip| (*eip).clone()),
         platform,
         kube_ovn,

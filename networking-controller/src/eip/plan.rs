@@ -38,6 +38,8 @@ pub struct Seen {
     pub waiters: Vec<Waiter>,
     /// Provider networks that some VPC is not closed against yet.
     pub unsettled: Vec<String>,
+    /// The rules that translate the address.
+    pub rules: Vec<String>,
 }
 
 /// The plan of one pass.
@@ -273,6 +275,10 @@ fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp
                 bound.cluster.name
             ),
         );
+    }
+    if let Some(rule) = seen.rules.first() {
+        let what = format!("waiting for Kube-OVN to remove OvnDnatRule {rule}");
+        return seen.kube_ovn.waiting(reason::DELETING, what);
     }
     if is_deleting(eip) {
         let what = format!("waiting for Kube-OVN to give back OvnEip {}", eip.name_any());

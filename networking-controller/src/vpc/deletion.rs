@@ -7,7 +7,7 @@ use kmetal_crds::{
 };
 use kube::ResourceExt;
 
-use super::plan::Seen;
+use super::{egress::listed, plan::Seen};
 use crate::{
     change::{Change, Outcome, release},
     kube_ovn::KubeOvn,
@@ -27,7 +27,7 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         return gone();
     }
     let closed: Vec<Change> = teardown::keep_closed(vpc, seen.last_good.as_deref()).into_iter().collect();
-    let named: Vec<&str> = seen.subnets.iter().flatten().map(String::as_str).collect();
+    let named: Vec<&String> = seen.subnets.iter().flatten().collect();
     if !named.is_empty() {
         return Outcome::waiting(
             reason::IN_USE,
@@ -39,10 +39,22 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         )
         .with(closed);
     }
+    if !seen.bound.is_empty() {
+        return Outcome::waiting(
+            reason::IN_USE,
+            format!(
+                "VpcClaim {} is kept while Services behind it have the addresses of these EipClaims: {}; delete those Services first",
+                claim.name_any(),
+                listed(&seen.bound)
+            ),
+        )
+        .with(closed);
+    }
     let waiting = |what: String| seen.kube_ovn.waiting(reason::DELETING, what);
     if !seen.subnets.is_empty() || !seen.nat_rules.is_empty() {
         return waiting(
-            "waiting for Kube-OVN to remove the Subnets of earlier SubnetClaims in this VPC".into(),
+            "waiting for Kube-OVN to remove the Subnets and NAT rules that earlier claims left in this VPC"
+                .into(),
         )
         .with(closed);
     }
@@ -53,11 +65,4 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
         Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
     }
-}
-
-/// At most eight names, so that a message stays one.
-fn listed(names: &[&str]) -> String {
-    const SHOWN: usize = 8;
-    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }

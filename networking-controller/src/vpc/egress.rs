@@ -38,8 +38,10 @@ pub struct Surroundings<'a> {
     pub platform: &'a Platform,
     /// The Vpc as it stands.
     pub vpc: Option<&'a Vpc>,
-    /// Names of source NAT rules that still use the way out.
+    /// Names of NAT rules that still use the way out.
     pub nat_rules: &'a [String],
+    /// Names of the EipClaims whose addresses come in that way.
+    pub bound: &'a [String],
 }
 
 /// The external subnet that a Vpc is attached to, by its own spec: the only lasting memory of a default that has
@@ -57,13 +59,20 @@ fn is_attached(vpc: &Vpc) -> bool {
 pub fn choose<'a>(claim: &VpcClaimSpec, around: &Surroundings<'a>) -> WayOut<'a> {
     let attached = attached(around.vpc);
     let Some(egress) = &claim.egress else {
+        if attached.is_some() && !around.bound.is_empty() {
+            return WayOut::AsIs(stalled(
+                reason::IN_USE,
+                format!(
+                    "the way out is kept while Services behind this VPC have the addresses of these EipClaims: {}; delete those Services or give them other addresses, or put spec.egress back",
+                    listed(around.bound)
+                ),
+            ));
+        }
         return match (attached, around.nat_rules) {
             (Some(_), [_, ..]) => WayOut::AsIs(Refusal {
                 progress: Progress::Waiting,
                 reason: reason::UPDATING,
-                message:
-                    "the way out is withdrawn as soon as the source NAT of the VPC's SubnetClaims is gone"
-                        .into(),
+                message: "the way out is withdrawn as soon as the NAT rules of the VPC are gone".into(),
             }),
             // Kube-OVN forgets a detachment that is asked for before it has finished attaching.
             (Some(_), _) if !around.vpc.is_some_and(is_attached) => WayOut::AsIs(Refusal {
@@ -111,4 +120,11 @@ fn missing(name: Option<&str>) -> Refusal {
 
 fn stalled(reason: &'static str, message: String) -> Refusal {
     Refusal { progress: Progress::Stalled, reason, message }
+}
+
+/// At most eight names, so that a message stays one.
+pub(super) fn listed<S: AsRef<str>>(names: &[S]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", names.len() - SHOWN) } else { shown }
 }

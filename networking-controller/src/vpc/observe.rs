@@ -25,7 +25,8 @@ pub(super) async fn observe(context: &Context, claim: &VpcClaim) -> Result<Seen>
     // By name as well: a label may have been taken away, and what lies in a Vpc must not lose it.
     let inside = |uid: Option<&str>, vpc: &str| uid == Some(me.uid.as_str()) || vpc == name;
     let subnets = caches.subnets.state_filter(|subnet| inside(vpc_claim_uid(subnet), &subnet.spec.vpc));
-    let nat_rules = caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc));
+    let snats = caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc));
+    let dnats = if known { caches.dnats_in(&me)? } else { Vec::new() };
     let unsettled = if claim.spec.egress.is_some() && egress::attached(vpc.as_deref()).is_none() {
         context.unsettled(&platform, Some(&me))
     } else {
@@ -40,7 +41,12 @@ pub(super) async fn observe(context: &Context, claim: &VpcClaim) -> Result<Seen>
         router_eips,
         vpc: vpc.map(|vpc| (*vpc).clone()),
         subnets: subnets.iter().map(|subnet| live_claim(context, &**subnet)).collect(),
-        nat_rules: nat_rules.iter().map(|rule| rule.name_any()).collect(),
+        nat_rules: snats
+            .iter()
+            .map(|rule| rule.name_any())
+            .chain(dnats.iter().map(ResourceExt::name_any))
+            .collect(),
+        bound: caches.bound_behind(&me, &dnats),
         unsettled,
         gateway_nodes: !caches
             .nodes

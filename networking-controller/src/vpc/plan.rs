@@ -42,8 +42,10 @@ pub struct Seen {
     pub router_eips: Vec<OvnEip>,
     /// Subnets in the VPC: the SubnetClaim's name, or none when that claim is gone.
     pub subnets: Vec<Option<String>>,
-    /// Source NAT rules in the VPC.
+    /// NAT rules in the VPC.
     pub nat_rules: Vec<String>,
+    /// EipClaims that are bound to Services behind the VPC.
+    pub bound: Vec<String>,
     /// Provider networks that some other VPC is not closed against yet.
     pub unsettled: Vec<String>,
     /// Whether a node is a gateway.
@@ -77,6 +79,7 @@ pub fn plan(claim: &VpcClaim, seen: &Seen, now: Timestamp) -> Plan {
             vpc: ours.map(ResourceExt::name_any),
             egress: ours.and_then(|vpc| egress_status(vpc, seen)),
             subnets: ours.map(|_| i32::try_from(seen.subnets.len()).unwrap_or(i32::MAX)),
+            bound_addresses: ours.map(|_| i32::try_from(seen.bound.len()).unwrap_or(i32::MAX)),
             conditions: condition::conditions(
                 before,
                 outcome.progress,
@@ -145,7 +148,7 @@ fn wanted(
             ),
         );
     };
-    let around = Surroundings { tenant, platform, vpc: ours, nat_rules: &seen.nat_rules };
+    let around = Surroundings { tenant, platform, vpc: ours, nat_rules: &seen.nat_rules, bound: &seen.bound };
     let way_out = match egress::choose(&claim.spec, &around) {
         WayOut::Through(network)
             if egress::attached(ours).is_none() && seen.unsettled.contains(&network.name) =>
@@ -355,6 +358,8 @@ fn held(claim: &VpcClaim, write: impl Into<Option<Change>>) -> Vec<Change> {
     hold(claim).into_iter().chain(write.into()).collect()
 }
 
+#[cfg(test)]
+mod bound;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]

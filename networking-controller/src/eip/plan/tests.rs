@@ -52,6 +52,7 @@ fn empty() -> Seen {
         pool: Some(pool()),
         waiters: vec![],
         unsettled: vec![],
+        rules: vec![],
     }
 }
 
@@ -156,6 +157,10 @@ fn a_bound_claim_waits_for_its_service_and_names_it() {
     assert_eq!((waits.changes.len(), reason_of(&waits)), (0, reason::IN_USE));
     assert!(ready_of(&waits).message.contains("Service shop/front"));
     claim.status = None;
+    let translated = Seen { rules: vec!["dnat-x".into()], ..seen.clone() };
+    let waits = plan(&claim, &translated, now());
+    assert_eq!((waits.changes.len(), reason_of(&waits)), (0, reason::DELETING));
+    assert!(ready_of(&waits).message.contains("OvnDnatRule dnat-x"));
     let [Change::DeleteEip(target)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
     assert_eq!(target.uid, "eip-uid");
     assert_eq!(plan(&claim, &empty(), now()).changes, [Change::Release]);

@@ -40,6 +40,7 @@ fn seen(tenant: Option<String>) -> Seen {
         vpc: None,
         router_eips: vec![],
         subnets: vec![],
+        bound: vec![],
         nat_rules: vec![],
         unsettled: vec![],
         gateway_nodes: true,

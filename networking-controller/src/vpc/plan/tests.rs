@@ -18,7 +18,7 @@ providerNetworks:
 protectedCIDRs: [10.0.0.0/16]
 ";
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::from_second(1_000).unwrap()
 }
 
@@ -27,7 +27,7 @@ fn platform() -> Platform {
 }
 
 /// `""` asks for the platform's default.
-fn claim(egress: Option<&str>) -> VpcClaim {
+pub(super) fn claim(egress: Option<&str>) -> VpcClaim {
     let egress = egress.map(|name| Egress { provider_network: (!name.is_empty()).then(|| name.into()) });
     let mut claim = VpcClaim::new("net", kmetal_crds::networking::VpcClaimSpec { egress });
     claim.metadata.namespace = Some("acme-a".into());
@@ -37,13 +37,13 @@ fn claim(egress: Option<&str>) -> VpcClaim {
     claim
 }
 
-fn deleted(mut claim: VpcClaim) -> VpcClaim {
+pub(super) fn deleted(mut claim: VpcClaim) -> VpcClaim {
     claim.metadata.deletion_timestamp = Some(Time(now()));
     claim
 }
 
 /// Nothing there yet, in a healthy Environment.
-fn empty() -> Seen {
+pub(super) fn empty() -> Seen {
     Seen {
         platform: Ok(Arc::new(platform())),
         last_good: None,
@@ -53,13 +53,14 @@ fn empty() -> Seen {
         router_eips: vec![],
         subnets: vec![],
         nat_rules: vec![],
+        bound: vec![],
         unsettled: vec![],
         gateway_nodes: true,
     }
 }
 
 /// The claim's Vpc as this plan writes it, built by Kube-OVN.
-fn built(claim: &VpcClaim) -> Seen {
+pub(super) fn built(claim: &VpcClaim) -> Seen {
     let mut seen = empty();
     let created = plan(claim, &seen, now()).changes.into_iter().find_map(|change| match change {
         Change::CreateVpc(vpc) => Some(*vpc),
@@ -87,11 +88,11 @@ fn built(claim: &VpcClaim) -> Seen {
     seen
 }
 
-fn ready_of(plan: &Plan) -> &Condition {
+pub(super) fn ready_of(plan: &Plan) -> &Condition {
     get(&plan.status.conditions, READY).unwrap()
 }
 
-fn reason_of(plan: &Plan) -> &str {
+pub(super) fn reason_of(plan: &Plan) -> &str {
     &ready_of(plan).reason
 }
 
