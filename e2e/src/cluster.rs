@@ -5,7 +5,9 @@
 //! what is missing is nodes with kubelets ([`crate::node_actor`]). The API server's audit log records every request
 //! and is the oracle for "who wrote what" ([`crate::audit`]).
 
+mod etcd;
 mod identity;
+mod renewal;
 mod start;
 
 use std::{
@@ -17,6 +19,7 @@ use std::{
 use anyhow::Result;
 use kube::{Client, Config, core::DynamicObject};
 
+pub use self::etcd::Etcd;
 use crate::{
     apply,
     audit::Audit,
@@ -32,16 +35,33 @@ use crate::{
 pub struct Options {
     /// The Service networks, `v4` or `v4,v6`.
     pub service_networks: String,
+    /// Whether a controller manager runs. Without it nothing is collected, no namespace ends, no ServiceAccount is made.
+    pub controller_manager: bool,
     /// Whether a scheduler runs.
     pub scheduler: bool,
+    /// The store of another cluster to share ([`Cluster::etcd`]); its own if `None`.
+    pub etcd: Option<Arc<Etcd>>,
     /// Further `--flag=value`s of the API server.
     pub apiserver_flags: Vec<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { service_networks: "10.96.0.0/16".into(), scheduler: true, apiserver_flags: Vec::new() }
+        Self {
+            service_networks: "10.96.0.0/16".into(),
+            controller_manager: true,
+            scheduler: true,
+            etcd: None,
+            apiserver_flags: Vec::new(),
+        }
     }
+}
+
+/// The controller manager or the scheduler: what comes and goes without the API server.
+#[derive(Debug)]
+struct Program {
+    launch: Launch,
+    child: Child,
 }
 
 /// A running control plane. Dropping it stops everything.
@@ -49,15 +69,15 @@ impl Default for Options {
 pub struct Cluster {
     name: String,
     // Dropped in this order: an API server whose etcd is gone lingers and keeps its port.
-    scheduler: Option<Child>,
-    controller_manager: Child,
+    controllers: Vec<Program>,
     apiserver: Mutex<Option<Child>>,
-    etcd: Child,
+    etcd: Arc<Etcd>,
     apiserver_launch: Launch,
     folder: PathBuf,
     kubeconfig: PathBuf,
     authority: Authority,
-    ports: Vec<Port>,
+    port: Port,
+    _ports: [Port; 2],
     rig: Arc<Rig>,
 }
 
@@ -89,12 +109,22 @@ impl Cluster {
 
     /// `https://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
-        format!("https://{}", self.ports[0].address())
+        format!("https://{}", self.port.address())
+    }
+
+    /// The API server's port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number()
     }
 
     /// The authority that signs the API server's and the clients' certificates.
     pub fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Its store, for another cluster to share.
+    pub fn etcd(&self) -> &Arc<Etcd> {
+        &self.etcd
     }
 
     /// How the administrator connects.
@@ -121,6 +151,18 @@ impl Cluster {
     /// A kubeconfig file of a person: a client certificate with this user and group.
     pub fn user_kubeconfig(&self, user: &str, group: &str) -> Result<PathBuf> {
         identity::user_kubeconfig(self, user, group)
+    }
+
+    /// The text of a kubeconfig that leads to this URL and holds its certificates itself: of a user and group, with a
+    /// client certificate that expires if told so.
+    pub fn inline_kubeconfig(
+        &self,
+        url: &str,
+        (user, group): (&str, &str),
+        lifetime: Option<Duration>,
+    ) -> Result<String> {
+        let client = self.authority.client_for(user, group, lifetime)?;
+        Ok(identity::inline(url, &self.authority.identity().certificate, &client))
     }
 
     /// Runs the kit's kubectl as administrator and returns what it prints.
@@ -172,11 +214,8 @@ impl Cluster {
     /// The ids of its running processes.
     pub fn pids(&self) -> Vec<u32> {
         let apiserver = self.apiserver.lock().unwrap_or_else(PoisonError::into_inner);
-        [Some(&self.etcd), apiserver.as_ref(), Some(&self.controller_manager), self.scheduler.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(Child::pid)
-            .collect()
+        let controllers = self.controllers.iter().map(|program| &program.child);
+        [self.etcd.child()].into_iter().chain(apiserver.as_ref()).chain(controllers).map(Child::pid).collect()
     }
 
     /// Ends a test that went well: stops everything; the folder goes with the last user of the rig.

@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::Result;
@@ -70,10 +71,18 @@ impl Authority {
 
     /// A client certificate: `user` and `group` are what Kubernetes takes them to be.
     pub fn client(&self, user: &str, group: &str) -> Result<Identity> {
+        self.client_for(user, group, None)
+    }
+
+    /// The same, good for this long only.
+    pub fn client_for(&self, user: &str, group: &str, lifetime: Option<Duration>) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
         params.distinguished_name.push(DnType::OrganizationName, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if let Some(lifetime) = lifetime {
+            params.not_after = (SystemTime::now() + lifetime).into();
+        }
         self.sign(params)
     }
 

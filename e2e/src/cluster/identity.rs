@@ -6,9 +6,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
+use k8s_openapi::{
+    ByteString,
+    api::{
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::ServiceAccount,
+    },
 };
 use kube::{
     Api, Config,
@@ -68,16 +71,31 @@ pub(super) async fn service_account_kubeconfig(
     Ok(path)
 }
 
+/// The text of a kubeconfig with everything in it.
+pub(super) fn inline(url: &str, authority: &str, client: &Identity) -> String {
+    let data = |pem: &str| ByteString(pem.into());
+    let cluster = json!({"server": url, "certificate-authority-data": data(authority)});
+    let user = json!({
+        "client-certificate-data": data(&client.certificate),
+        "client-key-data": data(&client.key),
+    });
+    kubeconfig(&cluster, &user).to_string()
+}
+
 fn write(path: &Path, url: &str, authority: &Path, user: &Value) -> Result<()> {
-    let kubeconfig = json!({
+    let cluster = json!({"server": url, "certificate-authority": authority});
+    fs::write(path, serde_json::to_string_pretty(&kubeconfig(&cluster, user))?)
+        .with_context(|| format!("write {}", path.display()))
+}
+
+/// A kubeconfig with one context. JSON is YAML.
+fn kubeconfig(cluster: &Value, user: &Value) -> Value {
+    json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "kit",
-        "clusters": [{"name": "kit", "cluster": {"server": url, "certificate-authority": authority}}],
+        "clusters": [{"name": "kit", "cluster": cluster}],
         "users": [{"name": "kit", "user": user}],
         "contexts": [{"name": "kit", "context": {"cluster": "kit", "user": "kit"}}],
-    });
-    // JSON is YAML.
-    fs::write(path, serde_json::to_string_pretty(&kubeconfig)?)
-        .with_context(|| format!("write {}", path.display()))
+    })
 }

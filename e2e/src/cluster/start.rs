@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 
-use super::{Cluster, Options, READY_WITHIN, identity};
+use super::{Cluster, Etcd, Options, Program, READY_WITHIN, identity};
 use crate::{
     child::{Child, Launch},
     pki::{self, Authority},
@@ -29,7 +29,7 @@ rules: [{level: Metadata}]
 ";
 
 /// The hosts that the API server's certificate is good for.
-const HOSTS: [&str; 5] = [
+pub(super) const HOSTS: [&str; 5] = [
     "127.0.0.1",
     "localhost",
     "kubernetes",
@@ -42,47 +42,48 @@ pub(super) async fn start(rig: &Arc<Rig>, name: &str, options: Options) -> Resul
     tokio::task::spawn_blocking(move || programs::ensure_only(kubernetes)).await??;
     let began = Instant::now();
     let folder = rig.subfolder(name)?;
-    let ports = (0..5).map(|_| ports::take()).collect::<Result<Vec<Port>>>()?;
-    let [api, etcd_client, etcd_peer, manager, scheduler] = &ports[..] else {
-        unreachable!("five were taken")
-    };
-    let authority = write_pki(&folder)?;
-    let url = format!("https://{}", api.address());
-    for (user, group) in [
-        ("admin", "system:masters"),
-        ("kube-controller-manager", "system:masters"),
-        ("kube-scheduler", "system:masters"),
-    ] {
-        let (certificate, key) = authority.client(user, group)?.write(&folder, user)?;
-        let path = folder.join(format!("{user}.kubeconfig"));
-        identity::write_certificate(&path, &url, &folder.join("ca.crt"), (&certificate, &key))?;
-    }
+    let [port, manager, scheduler] = [ports::take()?, ports::take()?, ports::take()?];
+    let url = format!("https://{}", port.address());
+    let authority = Authority::new("kit")?;
+    write_identities(&folder, &url, &authority)?;
+    write_fixed(&folder)?;
 
-    let etcd = etcd(name, &folder, etcd_client, etcd_peer).start(rig)?;
-    let apiserver_launch = apiserver(name, &folder, api, etcd_client, &options);
+    let etcd = match &options.etcd {
+        Some(shared) => shared.clone(),
+        None => Etcd::start(rig, name, &folder)?,
+    };
+    let apiserver_launch = apiserver(name, &folder, &port, &etcd.url(), &options);
     let apiserver = apiserver_launch.start(rig)?;
     let kubeconfig = folder.join("admin.kubeconfig");
     let client = Client::try_from(identity::config(&kubeconfig).await?)?;
     if let Err(error) = ready(&client, &apiserver).await {
-        etcd.must_run()?;
+        etcd.child().must_run()?;
         return Err(error);
     }
-    let controller_manager = controller_manager(name, &folder, manager, &options).start(rig)?;
-    let scheduler =
-        options.scheduler.then(|| self::scheduler(name, &folder, scheduler).start(rig)).transpose()?;
-    controllers_work(&client, &controller_manager).await?;
+    let mut controllers = Vec::new();
+    if options.controller_manager {
+        let launch = controller_manager(name, &folder, &manager, &options);
+        let child = launch.start(rig)?;
+        controllers_work(&client, &child).await?;
+        controllers.push(Program { launch, child });
+    }
+    if options.scheduler {
+        let launch = self::scheduler(name, &folder, &scheduler);
+        let child = launch.start(rig)?;
+        controllers.push(Program { launch, child });
+    }
     eprintln!("kit: cluster {name} works after {:.1} s", began.elapsed().as_secs_f32());
     Ok(Cluster {
         name: name.to_owned(),
-        scheduler,
-        controller_manager,
+        controllers,
         apiserver: Mutex::new(Some(apiserver)),
         etcd,
         apiserver_launch,
         folder,
         kubeconfig,
         authority,
-        ports,
+        port,
+        _ports: [manager, scheduler],
         rig: rig.clone(),
     })
 }
@@ -117,38 +118,33 @@ async fn controllers_work(client: &Client, manager: &Child) -> Result<()> {
     Ok(())
 }
 
-fn write_pki(folder: &Path) -> Result<Authority> {
-    let authority = Authority::new("kit")?;
+/// What an authority signs: the API server's certificate and the clients that belong to the control plane.
+pub(super) fn write_identities(folder: &Path, url: &str, authority: &Authority) -> Result<()> {
     authority.identity().write(folder, "ca")?;
     authority.server("kube-apiserver", &HOSTS)?.write(folder, "apiserver")?;
+    for user in ["admin", "kube-controller-manager", "kube-scheduler"] {
+        let (certificate, key) = authority.client(user, "system:masters")?.write(folder, user)?;
+        let path = folder.join(format!("{user}.kubeconfig"));
+        identity::write_certificate(&path, url, &folder.join("ca.crt"), (&certificate, &key))?;
+    }
+    Ok(())
+}
+
+/// What stays when the authority is replaced.
+fn write_fixed(folder: &Path) -> Result<()> {
     let (private, public) = pki::signing_key()?;
     fs::write(folder.join("tokens.key"), private)?;
     fs::write(folder.join("tokens.pub"), public)?;
     fs::write(folder.join("audit-policy.yaml"), AUDIT_POLICY)?;
-    Ok(authority)
+    Ok(())
 }
 
-fn etcd(cluster: &str, folder: &Path, client: &Port, peer: &Port) -> Launch {
-    let (client, peer) = (format!("http://{}", client.address()), format!("http://{}", peer.address()));
-    Launch::new(format!("{cluster}-etcd"), programs::etcd())
-        .arg(flag("data-dir", folder.join("etcd").display()))
-        .args([
-            flag("listen-client-urls", &client),
-            flag("advertise-client-urls", &client),
-            flag("listen-peer-urls", &peer),
-            flag("initial-advertise-peer-urls", &peer),
-            flag("initial-cluster", format!("default={peer}")),
-            // The data need not survive the machine.
-            flag("unsafe-no-fsync", true),
-            flag("log-level", "warn"),
-        ])
-}
-
-fn apiserver(cluster: &str, folder: &Path, port: &Port, etcd: &Port, options: &Options) -> Launch {
+fn apiserver(cluster: &str, folder: &Path, port: &Port, etcd: &str, options: &Options) -> Launch {
     let file = |name: &str| folder.join(name).display().to_string();
     Launch::new(format!("{cluster}-kube-apiserver"), programs::kube_apiserver())
         .args([
-            flag("etcd-servers", format!("http://{}", etcd.address())),
+            flag("etcd-servers", etcd),
+            flag("etcd-prefix", options.etcd.as_ref().map_or("/registry".into(), |_| format!("/{cluster}"))),
             flag("bind-address", "127.0.0.1"),
             flag("advertise-address", "127.0.0.1"),
             flag("external-hostname", "localhost"),
@@ -207,6 +203,6 @@ fn scheduler(cluster: &str, folder: &Path, port: &Port) -> Launch {
     ])
 }
 
-fn flag(name: &str, value: impl std::fmt::Display) -> String {
+pub(super) fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
 }
