@@ -4,10 +4,12 @@
 //! started as plain child processes ([`child`]) in a folder of their own ([`rig`]) on ports of their own
 //! ([`ports`]), and stopped with their owner however that ends. [`cluster`] is the control plane, [`chart`] and
 //! [`controller`] put our charts and binaries on it, [`wait`], [`history`] and [`audit`] are how a test looks at
-//! it. What no kubelet does here is done, and named, in [`node_actor`].
+//! it. What no kubelet does here is done, and named, in [`node_actor`]; [`tenant_cluster`] makes further control planes,
+//! and what Cluster API and Kamaji would write about them is done, and named, in [`capi`].
 
 pub mod apply;
 pub mod audit;
+pub mod capi;
 pub mod cargo;
 pub mod chart;
 pub mod child;
@@ -28,4 +30,5 @@ pub mod reach;
 pub mod rig;
 pub mod setup;
 pub mod steps;
+pub mod tenant_cluster;
 pub mod wait;

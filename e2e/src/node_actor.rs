@@ -8,7 +8,7 @@
 //!
 //! It writes no other Pod status: a Pod here never runs.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -45,36 +45,56 @@ impl NodeActor {
         labels: &[(&str, &str)],
         annotations: &[(&str, &str)],
     ) -> Result<Node> {
-        let pairs = |pairs: &[(&str, &str)]| -> serde_json::Map<_, _> {
-            pairs.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect()
-        };
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let parameters = PatchParams::apply(MANAGER).force();
-        let node = json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": pairs(labels), "annotations": pairs(annotations)},
-        });
-        nodes.patch(name, &parameters, &Patch::Apply(&node)).await?;
-        let ready = json!({
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "played by the node actor",
-        });
-        let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
-        let status = json!({
-            "apiVersion": "v1",
-            "kind": "Node",
-            "status": {
-                "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
-                "capacity": resources,
-                "allocatable": resources,
-                "conditions": [ready],
-            },
-        });
-        Ok(nodes.patch_status(name, &parameters, &Patch::Apply(&status)).await?)
+        let addresses = [address.parse()?];
+        report(&self.client, Report { name, addresses: &addresses, labels, annotations, ready: true }).await
     }
+}
+
+/// What a kubelet reports of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// The Node's name, and the machine's.
+    pub name: &'a str,
+    /// Its internal addresses.
+    pub addresses: &'a [IpAddr],
+    /// Its labels.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// Its annotations.
+    pub annotations: &'a [(&'a str, &'a str)],
+    /// Whether it is Ready.
+    pub ready: bool,
+}
+
+/// Writes a kubelet's report on its Node, and returns that.
+pub async fn report(client: &Client, report: Report<'_>) -> Result<Node> {
+    let Report { name, addresses, labels, annotations, ready } = report;
+    let pairs = |pairs: &[(&str, &str)]| -> serde_json::Map<_, _> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect()
+    };
+    let nodes: Api<Node> = Api::all(client.clone());
+    let parameters = PatchParams::apply(MANAGER).force();
+    let node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": pairs(labels), "annotations": pairs(annotations)},
+    });
+    nodes.patch(name, &parameters, &Patch::Apply(&node)).await?;
+    let (status, reason) = if ready { ("True", "KubeletReady") } else { ("False", "KubeletNotReady") };
+    let message = "played by the node actor";
+    let internal = addresses.iter().map(|address| json!({"type": "InternalIP", "address": address}));
+    let hostname = json!({"type": "Hostname", "address": name});
+    let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "1000"});
+    let status = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "status": {
+            "addresses": internal.chain([hostname]).collect::<Vec<_>>(),
+            "capacity": resources,
+            "allocatable": resources,
+            "conditions": [{"type": "Ready", "status": status, "reason": reason, "message": message}],
+        },
+    });
+    Ok(nodes.patch_status(name, &parameters, &Patch::Apply(&status)).await?)
 }
 
 impl Drop for NodeActor {

@@ -16,3 +16,4 @@ mod policy;
 mod processes;
 mod remains;
 mod restarts;
+mod tenant_clusters;
