@@ -109,7 +109,12 @@ impl Cluster {
 
     /// `https://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
-        format!("https://{}", self.port.address())
+        format!("https://{}", self.address())
+    }
+
+    /// `127.0.0.1:<port>` of the API server.
+    pub fn address(&self) -> String {
+        self.port.address()
     }
 
     /// The API server's port on 127.0.0.1.

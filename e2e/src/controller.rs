@@ -25,10 +25,20 @@ use crate::{
     chart::Chart,
     child::{Child, Launch},
     cluster::Cluster,
+    faults::Proxy,
     ports::{self, Port},
     programs,
     rig::Rig,
 };
+
+/// What is unusual about where a replica runs; by default nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances<'a> {
+    /// Environment variables on top of the Deployment's.
+    pub environment: &'a [(&'a str, &'a str)],
+    /// It reaches the API server through this.
+    pub through: Option<&'a Proxy>,
+}
 
 /// One replica of one of our processes.
 #[derive(Debug)]
@@ -57,11 +67,25 @@ impl Controller {
         index: usize,
         environment: &[(&str, &str)],
     ) -> Result<Self> {
+        let circumstances = Circumstances { environment, ..Circumstances::default() };
+        Self::start_in(cluster, chart, package, index, &circumstances).await
+    }
+
+    /// The same in other circumstances, which last over a [`Controller::restart`].
+    pub async fn start_in(
+        cluster: &Cluster,
+        chart: &Chart,
+        package: &str,
+        index: usize,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Self> {
         let pod = Pod::of(&chart.render().await?, chart.namespace(), index)?;
         let rig = cluster.rig().clone();
         let mounts = Mounts::new(&rig.subfolder(&format!("{}-{}", cluster.name(), pod.name))?, &pod);
         mounts.sync(&cluster.client().await?, &pod.namespace).await?;
         let kubeconfig = cluster.service_account_kubeconfig(&pod.namespace, &pod.service_account).await?;
+        let kubeconfig =
+            circumstances.through.map_or(Ok(kubeconfig.clone()), |proxy| proxy.kubeconfig(&kubeconfig))?;
         let package = package.to_owned();
         let binary = tokio::task::spawn_blocking(move || programs::own_binary(&package)).await??;
         let port = ports::take()?;
@@ -73,7 +97,7 @@ impl Controller {
         }
         // The pod's own address and token, which only a pod can have.
         launch = launch.env("KMETAL_ADMIN_ADDRESS", port.address()).env("KUBECONFIG", kubeconfig);
-        for (name, value) in environment {
+        for (name, value) in circumstances.environment {
             launch = launch.env(name, value);
         }
         let child = launch.start(&rig)?;

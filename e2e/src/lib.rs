@@ -4,8 +4,9 @@
 //! started as plain child processes ([`child`]) in a folder of their own ([`rig`]) on ports of their own
 //! ([`ports`]), and stopped with their owner however that ends. [`cluster`] is the control plane, [`chart`] and
 //! [`controller`] put our charts and binaries on it, [`wait`], [`history`] and [`audit`] are how a test looks at
-//! it. What no kubelet does here is done, and named, in [`node_actor`]; [`tenant_cluster`] makes further control planes,
-//! and what Cluster API and Kamaji would write about them is done, and named, in [`capi`].
+//! it, [`faults`] is how it breaks what lies between. What no kubelet does here is done, and named, in [`node_actor`];
+//! [`tenant_cluster`] makes further control planes, and what Cluster API and Kamaji would write about them is done, and
+//! named, in [`capi`].
 
 pub mod apply;
 pub mod audit;
@@ -16,6 +17,7 @@ pub mod child;
 pub mod cluster;
 pub mod controller;
 pub mod environment;
+pub mod faults;
 pub mod history;
 pub mod isolation;
 pub mod networking;

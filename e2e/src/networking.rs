@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chart::Chart,
-    controller::Controller,
+    controller::{Circumstances, Controller},
     environment::Environment,
     ovn::{provider_network::ProviderNetwork, under_cluster::UnderCluster},
     wait::{READY, not_ready},
@@ -87,9 +87,18 @@ impl Networking {
 
     /// Installs the chart with these values on an under cluster and starts the process, ready or not.
     pub async fn install(under: UnderCluster, values: Value) -> Result<Self> {
+        Self::install_in(under, values, &Circumstances::default()).await
+    }
+
+    /// The same with the process in other circumstances.
+    pub async fn install_in(
+        under: UnderCluster,
+        values: Value,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Self> {
         let chart = Chart::ours(NAME, NAMESPACE, values);
         chart.install(under.cluster()).await?;
-        let controller = Controller::start(under.cluster(), &chart, NAME, 0).await?;
+        let controller = Controller::start_in(under.cluster(), &chart, NAME, 0, circumstances).await?;
         Ok(Self { controller, under, chart })
     }
 

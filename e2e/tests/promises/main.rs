@@ -9,6 +9,7 @@ mod claims;
 mod control_plane;
 mod definitions;
 mod deletion;
+mod faults;
 mod input;
 mod isolation;
 mod kube_ovn;
