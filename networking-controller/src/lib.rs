@@ -55,7 +55,11 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
     let listed = process.gates.gate("caches");
     listed.close("the objects of the under cluster are being listed");
     let caches = Arc::new(Caches::start(&process, &config.kube_ovn_namespace));
-    caches.settled().await;
+    tokio::select! {
+        () = caches.settled() => {}
+        // Nobody lists any more, so they would never be.
+        () = process.stop.cancelled() => return Ok(()),
+    }
     let context = Arc::new(Context {
         platform: PlatformFile::watch(config.platform_file, process.stop.clone()),
         kube_ovn: Health::watch(&process, caches.clone()),
