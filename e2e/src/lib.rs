@@ -14,6 +14,7 @@ pub mod capi;
 pub mod cargo;
 pub mod chart;
 pub mod child;
+pub mod clock;
 pub mod cluster;
 pub mod controller;
 pub mod environment;

@@ -20,6 +20,7 @@ use crate::child::Launch;
 const PACKAGES: &[(&str, &str)] = &[
     ("util-linux", "setpriv: children die with us"),
     ("git", "cargo ci: is the tree clean"),
+    ("libfaketime", "children whose clock is wrong"),
     ("openvswitch-switch", "ovsdb-server: the OVN databases"),
     ("openvswitch-common", "ovsdb-tool, ovsdb-client: making and reading them"),
     ("ovn-central", "ovn-northd: logical networks to flows"),

@@ -6,6 +6,7 @@ mod absence;
 mod addresses;
 mod charts;
 mod claims;
+mod clocks;
 mod control_plane;
 mod definitions;
 mod deletion;
