@@ -6,6 +6,7 @@
 //! someone else's.
 
 mod spawner;
+mod usage;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+pub use self::usage::Usage;
 use crate::rig::{Rig, tail};
 
 /// Guards the moment between fork and the parent-death signal's taking effect: if the parent is already another
@@ -37,6 +39,7 @@ pub struct Launch {
     without: Vec<OsString>,
     only_env: bool,
     folder: Option<PathBuf>,
+    memory: Option<u64>,
 }
 
 impl Launch {
@@ -50,6 +53,7 @@ impl Launch {
             without: Vec::new(),
             only_env: false,
             folder: None,
+            memory: None,
         }
     }
 
@@ -92,6 +96,14 @@ impl Launch {
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// How many bytes of private memory it may reserve (`RLIMIT_DATA`); beyond, allocations fail. It needs no rights
+    /// and no cgroup; what is reserved and never touched counts too, program text does not.
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory = Some(bytes);
         self
     }
 
@@ -146,7 +158,11 @@ impl Launch {
         for key in &self.without {
             command.env_remove(key);
         }
-        command.arg(process::id().to_string()).arg(&self.program).args(&self.args).envs(&self.env);
+        command.arg(process::id().to_string());
+        if let Some(bytes) = self.memory {
+            command.args(["prlimit", &format!("--data={bytes}"), "--"]);
+        }
+        command.arg(&self.program).args(&self.args).envs(&self.env);
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }

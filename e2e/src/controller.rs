@@ -24,6 +24,7 @@ use crate::{
     apply::MANAGER,
     chart::Chart,
     child::{Child, Launch},
+    clock::Clock,
     cluster::Cluster,
     faults::Proxy,
     ports::{self, Port},
@@ -38,6 +39,10 @@ pub struct Circumstances<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// It reaches the API server through this.
     pub through: Option<&'a Proxy>,
+    /// It looks at this clock.
+    pub clock: Option<&'a Clock>,
+    /// It may reserve so many bytes of private memory ([`Launch::memory_limit`]).
+    pub memory: Option<u64>,
 }
 
 /// One replica of one of our processes.
@@ -97,8 +102,14 @@ impl Controller {
         }
         // The pod's own address and token, which only a pod can have.
         launch = launch.env("KMETAL_ADMIN_ADDRESS", port.address()).env("KUBECONFIG", kubeconfig);
+        for (name, value) in circumstances.clock.into_iter().flat_map(Clock::environment) {
+            launch = launch.env(name, value);
+        }
         for (name, value) in circumstances.environment {
             launch = launch.env(name, value);
+        }
+        if let Some(bytes) = circumstances.memory {
+            launch = launch.memory_limit(bytes);
         }
         let child = launch.start(&rig)?;
         Ok(Self { namespace: pod.namespace, launch, child, mounts, port, rig })
@@ -133,6 +144,13 @@ impl Controller {
     /// What `/metrics` says now.
     pub async fn metrics(&self) -> Result<String> {
         Ok(admin::get(&self.port.address(), "/metrics").await?.1)
+    }
+
+    /// How many tasks its runtime has now (`kmetal_tasks`).
+    pub async fn tasks(&self) -> Result<u64> {
+        let metrics = self.metrics().await?;
+        let tasks = metrics.lines().find_map(|line| line.strip_prefix("kmetal_tasks "));
+        Ok(tasks.context("no kmetal_tasks among the metrics")?.parse()?)
     }
 
     /// Changes one key of a mounted ConfigMap in the cluster, then the files ([`Controller::sync_mounts`]).
