@@ -13,6 +13,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry},
 };
+use tokio::runtime::Handle;
 
 /// Media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -59,6 +60,7 @@ pub struct Metrics {
     watch_errors: Family<KindClass, Counter>,
     leading: Gauge,
     events_lost: Counter,
+    tasks: Gauge,
 }
 
 impl Debug for Metrics {
@@ -79,6 +81,7 @@ impl Default for Metrics {
             watch_errors: Family::default(),
             leading: Gauge::default(),
             events_lost: Counter::default(),
+            tasks: Gauge::default(),
         };
         metrics.register("reconcile", "Reconciles by how they ended", metrics.reconciles.clone());
         metrics.register("reconcile_seconds", "Duration of a reconcile", metrics.seconds.clone());
@@ -88,6 +91,7 @@ impl Default for Metrics {
         metrics.register("watch_errors", "Failed lists and watches", metrics.watch_errors.clone());
         metrics.register("leading", "1 when this replica leads", metrics.leading.clone());
         metrics.register("events_lost", "Events that could not be published", metrics.events_lost.clone());
+        metrics.register("tasks", "Tasks of the runtime that have not ended", metrics.tasks.clone());
         metrics
     }
 }
@@ -100,6 +104,9 @@ impl Metrics {
 
     /// The registry in the Prometheus text format ([`CONTENT_TYPE`]).
     pub fn encode(&self) -> Result<String, FmtError> {
+        if let Ok(runtime) = Handle::try_current() {
+            self.tasks.set(i64::try_from(runtime.metrics().num_alive_tasks()).unwrap_or(i64::MAX));
+        }
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         prometheus_text::encode(&mut text, &registry)?;
@@ -158,6 +165,14 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn tasks_that_never_end_are_seen() {
+        let metrics = Metrics::default();
+        assert!(metrics.encode().unwrap().contains("kmetal_tasks 0"));
+        let _two = [tokio::spawn(std::future::pending::<()>()), tokio::spawn(std::future::pending())];
+        assert!(metrics.encode().unwrap().contains("kmetal_tasks 2"));
     }
 
     #[test]
