@@ -62,6 +62,13 @@ pub struct TimedOut {
     limit: Duration,
 }
 
+impl TimedOut {
+    /// `request` had no answer within `limit`; `what` is missing.
+    pub(crate) fn new<B>(request: &Request<B>, what: &'static str, limit: Duration) -> Self {
+        Self { method: request.method().clone(), path: request.uri().path().to_owned(), what, limit }
+    }
+}
+
 #[cfg(test)]
 impl TimedOut {
     pub(crate) fn for_test() -> Self {
@@ -73,8 +80,7 @@ impl TimedOut {
 ///
 /// `config` must be trusted: an `exec` entry in it would be run.
 pub fn connect(mut config: Config, agent: &str, fence: Fence) -> Result<Client, kube::Error> {
-    let agent = HeaderValue::from_str(&format!("{agent}/{}", env!("CARGO_PKG_VERSION")));
-    config.headers.extend(agent.ok().map(|agent| (USER_AGENT, agent)));
+    introduce(&mut config, agent);
     if let Some(proxy) = &config.proxy_url {
         tracing::info!(host = proxy.host(), "a proxy is configured; the API server is dialled directly");
     }
@@ -96,6 +102,12 @@ pub fn connect(mut config: Config, agent: &str, fence: Fence) -> Result<Client, 
         .map_err(BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// Every request says who sends it.
+pub(crate) fn introduce(config: &mut Config, agent: &str) {
+    let agent = HeaderValue::from_str(&format!("{agent}/{}", env!("CARGO_PKG_VERSION")));
+    config.headers.extend(agent.ok().map(|agent| (USER_AGENT, agent)));
 }
 
 /// What is between every request of ours and the wire; a layer so that tests can put it before a mock.
@@ -204,7 +216,8 @@ fn is_write(method: &Method, path: &str) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && !path.ends_with("reviews")
 }
 
-fn is_stream(query: &str) -> bool {
+/// Whether the answer is a stream that ends when the server wants, or never.
+pub(crate) fn is_stream(query: &str) -> bool {
     query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true" | "follow=1"))
 }
 

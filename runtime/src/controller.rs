@@ -30,6 +30,7 @@ use crate::{
     event::Events,
     metrics::Metrics,
     process::Process,
+    tenant::Quote,
     watched::{Watchable, Watched},
 };
 
@@ -75,6 +76,24 @@ impl<K: Watchable> Drive<K> {
         self.concurrency = concurrency.max(1);
         self
     }
+
+    /// The concurrency that was asked for, but no more than `bound`.
+    pub(crate) fn at_most(self, bound: u16) -> Self {
+        let wanted = self.concurrency.min(bound);
+        self.concurrency(wanted)
+    }
+}
+
+/// What surrounds a controller.
+pub(crate) struct Around {
+    pub(crate) metrics: Metrics,
+    /// Where failures are told to people; `None` where they are only logged.
+    pub(crate) events: Option<Events>,
+    pub(crate) stop: CancellationToken,
+    /// A reconcile that takes longer is dropped.
+    pub(crate) within: Option<Duration>,
+    /// How to repeat errors of a server that is not trusted.
+    pub(crate) quote: Option<Quote>,
 }
 
 /// Runs `reconcile` for every object of the primary kind whenever it may be needed, until the process stops.
@@ -85,14 +104,36 @@ where
     F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Action>> + Send + 'static,
 {
-    let name = drive.name;
-    let pass = Arc::new(Pass::new(name, process));
+    let around = Around {
+        metrics: process.metrics.clone(),
+        events: Some(process.events.clone()),
+        stop: process.stop.clone(),
+        within: None,
+        quote: None,
+    };
+    drive_around(around, drive, context, reconcile).await;
+}
+
+/// [`drive`] in other surroundings than the process's own.
+pub(crate) async fn drive_around<K, Ctx, F, Fut>(
+    around: Around,
+    drive: Drive<K>,
+    context: Arc<Ctx>,
+    reconcile: F,
+) where
+    K: Watchable,
+    Ctx: Send + Sync + 'static,
+    F: Fn(Arc<K>, Arc<Ctx>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Action>> + Send + 'static,
+{
+    let (name, stop) = (drive.name, around.stop.clone());
+    let pass = Arc::new(Pass::new(name, around));
     let own = drive.primary.changes().map(|object| ObjectRef::from_obj(&*object));
     let mut controller =
         Controller::for_stream(stream::pending::<Result<K, watcher::Error>>(), drive.primary.store())
             .reconcile_on(own)
             .with_config(controller::Config::default().concurrency(drive.concurrency))
-            .graceful_shutdown_on(process.stop.clone().cancelled_owned());
+            .graceful_shutdown_on(stop.clone().cancelled_owned());
     for trigger in drive.triggers {
         controller = controller.reconcile_on(trigger);
     }
@@ -105,7 +146,7 @@ where
         async move { pass.run(object.clone(), reconcile(object, context)).await }
     };
     let results = controller.run(guarded, |_, failed: &Failed, _| Action::requeue(failed.delay), context);
-    drain(name, results, process.stop.clone()).await;
+    drain(name, results, stop).await;
 }
 
 /// Runs `work` at the start, after every item of `triggers` and at least every `interval`, until the process stops.
@@ -169,19 +210,13 @@ struct Failed {
 /// What surrounds each reconcile of one controller.
 struct Pass {
     name: &'static str,
-    metrics: Metrics,
-    events: Events,
+    around: Around,
     attempts: Mutex<Attempts<String>>,
 }
 
 impl Pass {
-    fn new(name: &'static str, process: &Process) -> Self {
-        Self {
-            name,
-            metrics: process.metrics.clone(),
-            events: process.events.clone(),
-            attempts: Mutex::default(),
-        }
+    fn new(name: &'static str, around: Around) -> Self {
+        Self { name, around, attempts: Mutex::default() }
     }
 
     async fn run<K: Watchable>(
@@ -190,9 +225,17 @@ impl Pass {
         reconcile: impl Future<Output = Result<Action>>,
     ) -> Result<Action, Failed> {
         let started = Instant::now();
-        let outcome = AssertUnwindSafe(reconcile).catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
+        let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
+        let outcome = match self.around.within {
+            Some(limit) => {
+                let in_time = tokio::time::timeout(limit, reconcile).await;
+                in_time.unwrap_or_else(|_| Ok(Err(Error::TookTooLong(limit))))
+            }
+            None => reconcile.await,
+        };
+        let outcome = outcome.unwrap_or_else(|_| Err(panicked()));
         let class = outcome.as_ref().map_or_else(Error::class, |_| "ok");
-        self.metrics.reconciled(self.name, class, started.elapsed());
+        self.around.metrics.reconciled(self.name, class, started.elapsed());
         let key = object.uid().unwrap_or_else(|| object.name_any());
         let error = match outcome {
             Ok(action) => {
@@ -203,7 +246,10 @@ impl Pass {
             }
             Err(error) => error,
         };
-        let text = error.to_string();
+        let text = match &self.around.quote {
+            Some(quote) => quote.say(&error.to_string()),
+            None => error.to_string(),
+        };
         let verdict = self.attempts().failed(key.clone(), &text, Instant::now());
         let told = verdict.news && verdict.failures >= patience(class);
         tracing::warn!(
@@ -215,9 +261,9 @@ impl Pass {
             delay = verdict.delay.as_secs(),
             "reconcile failed"
         );
-        if told {
+        if let Some(events) = self.around.events.as_ref().filter(|_| told) {
             let regarding = object.object_ref(&K::DynamicType::default());
-            self.events.publish(&regarding, EventType::Warning, "ReconcileFailed", &text, "Reconcile").await;
+            events.publish(&regarding, EventType::Warning, "ReconcileFailed", &text, "Reconcile").await;
             self.attempts().told(&key, text);
         }
         Err(Failed { error, delay: verdict.delay })

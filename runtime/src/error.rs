@@ -27,6 +27,9 @@ pub enum Error {
         /// Why it is not known, for a person.
         why: String,
     },
+    /// A reconcile that was dropped because it took too long.
+    #[error("not done within {} s", .0.as_secs())]
+    TookTooLong(std::time::Duration),
     /// Anything else.
     #[error("{0:#}")]
     Other(anyhow::Error),
@@ -52,6 +55,7 @@ impl Error {
             Self::Kube(error) => class_of(error),
             Self::Conflict(_) => "conflict",
             Self::Unknown { .. } => "unknown",
+            Self::TookTooLong(_) => "timeout",
             Self::Other(error) => match error.downcast_ref::<kube::Error>() {
                 Some(error) => class_of(error),
                 None => "other",
@@ -102,7 +106,7 @@ pub fn describe(error: &kube::Error) -> String {
 }
 
 /// An error and its causes, outermost first, without repeating a cause that its parent already quotes.
-fn chain(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -91,6 +91,11 @@ impl Events {
         }
     }
 
+    /// The same reporter in another cluster.
+    pub(crate) fn towards(&self, client: Client) -> Self {
+        Self::new(client, &self.controller, &self.instance, self.metrics.clone())
+    }
+
     /// Tells `note` about `regarding`. `reason` and `action` are CamelCase words. A failure is only logged.
     pub async fn publish(
         &self,

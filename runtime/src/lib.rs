@@ -11,6 +11,7 @@
 //! | what the process knows of the cluster | [`watched`] |
 //! | when a reconcile runs again | [`controller`], [`backoff`] |
 //! | how an object is created, changed, deleted | [`mod@apply`] |
+//! | how a tenant's cluster is reached, and what it cannot do to us | [`tenant`] |
 //! | what a person and a monitoring system see | [`admin`], [`event`], [`metrics`] |
 
 pub mod admin;
@@ -24,6 +25,7 @@ pub mod fence;
 pub mod lease;
 pub mod metrics;
 pub mod process;
+pub mod tenant;
 pub mod watched;
 
 #[cfg(test)]
@@ -32,4 +34,5 @@ mod mock;
 pub use controller::{Drive, drive, repeat};
 pub use error::{Error, Result};
 pub use process::{Options, Process, run};
+pub use tenant::{TenantCluster, TenantClusters, TenantOptions};
 pub use watched::{Presence, Watchable, Watched};

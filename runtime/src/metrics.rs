@@ -123,10 +123,12 @@ impl Metrics {
         self.gates.get_or_create(&Name { gate: gate.to_owned() }).set(open.into());
     }
 
-    pub(crate) fn watched(&self, kind: &str, objects: usize, invalid: usize) {
+    /// The share of one cache in the counts of `kind`.
+    pub(crate) fn watched(&self, kind: &str) -> Counted {
         let kind = Kind { kind: kind.to_owned() };
-        self.objects.get_or_create(&kind).set(i64::try_from(objects).unwrap_or(i64::MAX));
-        self.invalid.get_or_create(&kind).set(i64::try_from(invalid).unwrap_or(i64::MAX));
+        let (objects, invalid) =
+            (self.objects.get_or_create_owned(&kind), self.invalid.get_or_create_owned(&kind));
+        Counted { objects: (objects, 0), invalid: (invalid, 0) }
     }
 
     pub(crate) fn watch_failed(&self, kind: &str, class: &'static str) {
@@ -142,6 +144,29 @@ impl Metrics {
     }
 }
 
+/// What one cache adds to the counts of its kind: there is one cache for each tenant cluster. Taken back on drop.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    objects: (Gauge, i64),
+    invalid: (Gauge, i64),
+}
+
+impl Counted {
+    pub(crate) fn set(&mut self, objects: usize, invalid: usize) {
+        for ((gauge, before), now) in [(&mut self.objects, objects), (&mut self.invalid, invalid)] {
+            let now = i64::try_from(now).unwrap_or(i64::MAX);
+            gauge.inc_by(now - *before);
+            *before = now;
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(0, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +177,13 @@ mod tests {
         metrics.reconciled("vpc", "ok", Duration::from_millis(3));
         metrics.reconciled("vpc", "conflict", Duration::from_millis(3));
         metrics.gate("kube-ovn", false);
-        metrics.watched("vpcs.kubeovn.io", 7, 1);
+        let (mut one, mut two) = (metrics.watched("vpcs.kubeovn.io"), metrics.watched("vpcs.kubeovn.io"));
+        one.set(9, 3);
+        one.set(4, 1);
+        two.set(3, 0);
+        let mut gone = metrics.watched("vpcs.kubeovn.io");
+        gone.set(5, 5);
+        drop(gone);
         let text = metrics.encode().unwrap();
         for line in [
             r#"kmetal_reconcile_total{controller="vpc",outcome="ok"} 1"#,

@@ -7,6 +7,9 @@
 //!   nobody may conclude from its absence in the cache that it was deleted ([`Watched::exists`]);
 //! - whoever decides on absence reads through [`Watched::read`], which refuses when the kind is not known.
 //!
+//! - nothing that a server sends ends the watch: no nameless object, no list without end, and from a tenant's server no
+//!   more than [`Terms::most`].
+//!
 //! `metadata.managedFields` is dropped to save memory, unless [`Watched::start_with`] decides otherwise. For metadata
 //! only, watch `PartialObjectMeta<K>`.
 
@@ -31,6 +34,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use self::follow::{Follower, Unreadable};
 use crate::{
@@ -38,6 +42,7 @@ use crate::{
     error::{Error, Result},
     metrics::Metrics,
     process::Process,
+    tenant::Quote,
 };
 
 mod follow;
@@ -45,6 +50,8 @@ mod guarded;
 
 /// A failure this old that no other followed is over: a watch that goes on where it was cut says nothing.
 const TROUBLE: Duration = Duration::from_secs(25);
+/// The longest pause after a failed list or watch: what comes back is seen soon.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// A kind that can be watched: any typed Kubernetes object.
 pub trait Watchable:
@@ -76,8 +83,39 @@ pub enum Presence {
     Syncing,
     /// Listed and watched. When the API server stops answering, it stays so: the cache is then merely old.
     Present,
-    /// The API server does not serve the kind; the text says which, and is fit for a status.
+    /// The API server does not serve the kind, or holds more of it than is kept; the text says which, and is fit for a
+    /// status.
     Missing(String),
+}
+
+/// How one cache is kept.
+pub(crate) struct Terms<K> {
+    /// Before the kind's name in metrics.
+    pub(crate) scope: &'static str,
+    /// The longest pause after a failed list or watch.
+    pub(crate) pause: Duration,
+    /// A list that takes longer is given up.
+    pub(crate) list_within: Duration,
+    /// The weight of one object, in the unit of `most`.
+    pub(crate) weigh: fn(&K) -> usize,
+    /// The weight of all; a server that has more is treated as if it did not serve the kind.
+    pub(crate) most: usize,
+    /// How to repeat the words of a server that is not trusted.
+    pub(crate) quote: Option<Quote>,
+}
+
+impl<K> Default for Terms<K> {
+    /// For the under cluster, which is trusted.
+    fn default() -> Self {
+        Self {
+            scope: "",
+            pause: PAUSE,
+            list_within: Duration::from_hours(1),
+            weigh: |_| 0,
+            most: usize::MAX,
+            quote: None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -125,14 +163,15 @@ impl<K: Watchable> Watched<K> {
         config: watcher::Config,
         modify: impl Fn(&mut K) + Send + Sync + 'static,
     ) -> Self {
-        Self::spawn(api, config, modify, process.metrics.clone(), process.stop.clone())
+        Self::spawn(api, config, modify, Terms::default(), &process.metrics, process.stop.clone())
     }
 
     pub(crate) fn spawn(
         api: Api<K>,
         mut config: watcher::Config,
         modify: impl Fn(&mut K) + Send + Sync + 'static,
-        metrics: Metrics,
+        terms: Terms<K>,
+        metrics: &Metrics,
         stop: CancellationToken,
     ) -> Self {
         config.timeout.get_or_insert(WATCH_SECONDS);
@@ -150,13 +189,14 @@ impl<K: Watchable> Watched<K> {
             unreadable: Mutex::default(),
             subscribers: Mutex::default(),
         }));
-        let follower = Follower::new(watched.clone(), writer, metrics, modify);
-        tokio::spawn(async move {
+        let follower = Follower::new(watched.clone(), writer, metrics, modify, terms);
+        let following = async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = follower.run(guarded::api(&api), config) => {}
             }
-        });
+        };
+        tokio::spawn(following.in_current_span());
         watched
     }
 

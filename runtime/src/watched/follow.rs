@@ -16,15 +16,21 @@ use kube::{
 };
 use tokio::time::Instant;
 
-use super::{Presence, Watchable, Watched, guarded::Guarded};
-use crate::{backoff::exponential, error, metrics::Metrics};
+use super::{Presence, Terms, Watchable, Watched, guarded::Guarded};
+use crate::{
+    backoff::exponential,
+    error,
+    metrics::{Counted, Metrics},
+};
 
-/// The longest pause after a failed list or watch: what comes back is seen soon.
-const PAUSE: Duration = Duration::from_secs(5);
 /// The first pause.
 const FIRST: Duration = Duration::from_millis(500);
 /// After this long without a failure the next pause is the first again.
 const CALM: Duration = Duration::from_secs(30);
+/// What the note of an undecodable object of a tenant weighs.
+const NOTE: usize = 1024;
+/// The longest name, and the longest version that is compared.
+const NAME: usize = 253;
 
 /// The objects that did not decode.
 pub(super) struct Unreadable<K: Watchable> {
@@ -60,12 +66,34 @@ pub(super) struct Follower<K: Watchable, F> {
     watched: Watched<K>,
     writer: Writer<K>,
     metrics: Metrics,
+    counted: Counted,
     modify: F,
+    terms: Terms<K>,
+    /// The weight of what is cached, and of a list that is under way.
+    weight: usize,
+    listing: usize,
+}
+
+/// Why there is no next event.
+enum Failure {
+    /// The watcher's own.
+    Watch(watcher::Error),
+    /// A list that did not end in time.
+    Endless,
+    /// The server has more than is kept.
+    TooMuch,
 }
 
 impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
-    pub(super) fn new(watched: Watched<K>, writer: Writer<K>, metrics: Metrics, modify: F) -> Self {
-        Self { watched, writer, metrics, modify }
+    pub(super) fn new(
+        watched: Watched<K>,
+        writer: Writer<K>,
+        metrics: &Metrics,
+        modify: F,
+        terms: Terms<K>,
+    ) -> Self {
+        let counted = metrics.watched(&format!("{}{}", terms.scope, watched.what()));
+        Self { watched, writer, metrics: metrics.clone(), counted, modify, terms, weight: 0, listing: 0 }
     }
 
     /// Never returns. A watcher that met a 404 is replaced by a fresh one: it would go on from a resource version of
@@ -75,21 +103,40 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         let mut failed = Instant::now();
         loop {
             let mut events = std::pin::pin!(watcher(api.clone(), config.clone()));
-            while let Some(event) = events.next().await {
+            // When the list that is under way is given up.
+            let mut due = None;
+            loop {
+                let event = match due {
+                    Some(due) => tokio::time::timeout_at(due, events.next()).await,
+                    None => Ok(events.next().await),
+                };
                 let failure = match event {
-                    Ok(event) => {
-                        self.take(event);
-                        continue;
+                    Ok(None) => break,
+                    Ok(Some(Ok(event))) => {
+                        match event {
+                            Event::Init => due = Some(Instant::now() + self.terms.list_within),
+                            Event::InitDone => due = None,
+                            _ => {}
+                        }
+                        match self.take(event) {
+                            Ok(()) => continue,
+                            Err(failure) => failure,
+                        }
                     }
-                    Err(failure) => failure,
+                    Ok(Some(Err(error))) => Failure::Watch(error),
+                    Err(_) => Failure::Endless,
                 };
                 failures = if failed.elapsed() > CALM { 1 } else { failures + 1 };
                 failed = Instant::now();
                 let code = self.note(&failure);
-                // Too old a version is no trouble of the server's: the list may follow at once.
-                let pause = if code == Some(410) { FIRST } else { exponential(failures, FIRST, PAUSE) };
+                let pause = match (&failure, code) {
+                    // Too old a version is no trouble of the server's: the list may follow at once.
+                    (_, Some(410)) => FIRST,
+                    (Failure::TooMuch, _) => self.terms.pause,
+                    _ => exponential(failures, FIRST, self.terms.pause),
+                };
                 tokio::time::sleep(pause).await;
-                if code == Some(404) {
+                if code == Some(404) || !matches!(failure, Failure::Watch(_)) {
                     break;
                 }
             }
@@ -97,19 +144,28 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
     }
 
     /// Takes note of a failure; returns the status code if the server gave one.
-    fn note(&mut self, failure: &watcher::Error) -> Option<u16> {
+    fn note(&mut self, failure: &Failure) -> Option<u16> {
         let what = self.watched.what().to_owned();
         let (text, class, code) = match failure {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => told(error),
-            watcher::Error::WatchError(status) => told(&kube::Error::Api(status.clone())),
-            watcher::Error::NoResourceVersion => (failure.to_string(), "other", None),
+            Failure::Watch(
+                watcher::Error::InitialListFailed(error)
+                | watcher::Error::WatchStartFailed(error)
+                | watcher::Error::WatchFailed(error),
+            ) => told(error),
+            Failure::Watch(watcher::Error::WatchError(status)) => told(&kube::Error::Api(status.clone())),
+            Failure::Watch(error @ watcher::Error::NoResourceVersion) => (error.to_string(), "other", None),
+            Failure::Endless => {
+                let within = self.terms.list_within.as_secs();
+                (format!("the list of {what} did not end within {within} s"), "timeout", None)
+            }
+            Failure::TooMuch => (format!("there are more {what} than kMetal keeps"), "other", None),
         };
-        self.metrics.watch_failed(&what, class);
-        match code {
-            Some(404) => self.go_missing(),
-            Some(410) => tracing::debug!(kind = what, error = text, "listing again"),
+        let text = self.quoted(text);
+        self.metrics.watch_failed(&format!("{}{what}", self.terms.scope), class);
+        match (failure, code) {
+            (Failure::TooMuch, _) => self.go_missing(&text),
+            (_, Some(404)) => self.go_missing(&format!("the API server does not serve {what}")),
+            (_, Some(410)) => tracing::debug!(kind = what, error = text, "listing again"),
             _ => {
                 if self.set_trouble(Some(&text)) {
                     tracing::warn!(kind = what, error = text, "watch failed; trying again");
@@ -119,9 +175,8 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         code
     }
 
-    fn go_missing(&mut self) {
-        let what = self.watched.what().to_owned();
-        let missing = Presence::Missing(format!("the API server does not serve {what}"));
+    fn go_missing(&mut self, why: &str) {
+        let missing = Presence::Missing(why.to_owned());
         let changed = self.watched.0.state.send_if_modified(|state| {
             let changed = state.presence != missing;
             state.epoch += u64::from(state.presence == Presence::Present);
@@ -132,36 +187,47 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         self.writer.apply_watcher_event(&Event::Init);
         self.writer.apply_watcher_event(&Event::InitDone);
         *self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner) = Unreadable::default();
+        (self.weight, self.listing) = (0, 0);
         self.set_trouble(None);
         self.count();
         if changed {
-            tracing::warn!(kind = what, "the API server does not serve this kind; waiting for its CRD");
+            tracing::warn!(kind = self.watched.what(), why, "this kind is not to be had; waiting for it");
         }
     }
 
-    fn take(&mut self, event: Event<Guarded<K>>) {
+    fn take(&mut self, event: Event<Guarded<K>>) -> Result<(), Failure> {
         match event {
             Event::Init => {
+                self.listing = 0;
                 self.unreadable(|unreadable| unreadable.listing.clear());
                 self.writer.apply_watcher_event(&Event::Init);
-                return;
+                return Ok(());
             }
             Event::InitApply(object) => {
                 if let Some(object) = self.decode(object, true) {
+                    self.listing += (self.terms.weigh)(&object);
                     self.writer.apply_watcher_event(&Event::InitApply(object));
                 }
-                return;
+                return self.bounded(self.listing, |unreadable| unreadable.listing.len());
             }
             Event::InitDone => self.listed(),
             Event::Apply(object) => self.applied(object),
             Event::Delete(object) => self.deleted(object),
         }
+        self.bounded(self.weight, |unreadable| unreadable.seen.len())?;
         self.set_trouble(None);
         self.count();
+        Ok(())
+    }
+
+    fn bounded(&self, weight: usize, unreadable: impl Fn(&Unreadable<K>) -> usize) -> Result<(), Failure> {
+        let notes = self.unreadable(|notes| unreadable(notes)).saturating_mul(NOTE);
+        if weight.saturating_add(notes) > self.terms.most { Err(Failure::TooMuch) } else { Ok(()) }
     }
 
     /// The list is complete: it replaces the cache, and everybody hears of all that is in it and all that left it.
     fn listed(&mut self) {
+        self.weight = std::mem::take(&mut self.listing);
         let before = self.watched.0.store.state();
         // Together, so that nobody sees an object in neither place.
         let mut unreadable = self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +253,7 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
     }
 
     fn applied(&mut self, object: Guarded<K>) {
-        let key = reference(&object);
+        let Some(key) = reference(&object) else { return };
         let before = self.watched.0.store.get(&key);
         match self.decode(object, false) {
             Some(object) => {
@@ -203,15 +269,17 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
             }
         }
         let now = self.watched.0.store.get(&key);
+        self.exchange(before.as_deref(), now.as_deref());
         for object in before.into_iter().chain(now) {
             self.tell(&object);
         }
     }
 
     fn deleted(&mut self, object: Guarded<K>) {
-        let key = reference(&object);
+        let Some(key) = reference(&object) else { return };
         let before = self.watched.0.store.get(&key);
         self.unreadable(|unreadable| unreadable.seen.remove(&key));
+        self.exchange(before.as_deref(), None);
         let last = match object.0.0 {
             Ok(mut object) => {
                 (self.modify)(&mut object);
@@ -225,28 +293,49 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         }
     }
 
+    /// The weight of the cache after `now` took the place of `before`.
+    fn exchange(&mut self, before: Option<&K>, now: Option<&K>) {
+        let weigh = |object: Option<&K>| object.map_or(0, self.terms.weigh);
+        self.weight = self.weight.saturating_sub(weigh(before)) + weigh(now);
+    }
+
     /// The object, or `None` with a note of why it does not decode; logged once per version of the object.
     fn decode(&self, object: Guarded<K>, listing: bool) -> Option<K> {
-        let key = reference(&object);
+        let key = reference(&object)?;
         match object.0.0 {
             Ok(mut object) => {
                 (self.modify)(&mut object);
                 Some(object)
             }
             Err(invalid) => {
-                let bad = Bad { version: invalid.metadata.resource_version, text: invalid.error };
+                let version = invalid.metadata.resource_version.filter(|version| version.len() <= NAME);
+                let bad = Bad { version, text: self.quoted(invalid.error) };
                 let known = self.unreadable(|unreadable| {
                     let known = unreadable.seen.get(&key) == Some(&bad);
                     let target = if listing { &mut unreadable.listing } else { &mut unreadable.seen };
                     target.insert(key.clone(), bad.clone());
                     known
                 });
-                if !known {
-                    let kind = self.watched.what();
-                    tracing::warn!(kind, object = %key, error = bad.text, "object does not decode; it is set aside");
+                let kind = self.watched.what();
+                match &self.terms.quote {
+                    _ if known => {}
+                    // A tenant's server may send any number of them.
+                    Some(_) => {
+                        tracing::debug!(kind, object = %key, error = bad.text, "object does not decode");
+                    }
+                    None => {
+                        tracing::warn!(kind, object = %key, error = bad.text, "object does not decode; it is set aside");
+                    }
                 }
                 None
             }
+        }
+    }
+
+    fn quoted(&self, text: String) -> String {
+        match &self.terms.quote {
+            Some(quote) => quote.say(&text),
+            None => text,
         }
     }
 
@@ -266,9 +355,9 @@ impl<K: Watchable, F: Fn(&mut K)> Follower<K, F> {
         with(&mut self.watched.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn count(&self) {
+    fn count(&mut self) {
         let invalid = self.unreadable(|unreadable| unreadable.seen.len());
-        self.metrics.watched(self.watched.what(), self.watched.0.store.len(), invalid);
+        self.counted.set(self.watched.0.store.len(), invalid);
     }
 }
 
@@ -280,11 +369,13 @@ fn told(error: &kube::Error) -> (String, &'static str, Option<u16>) {
     (error::describe(error), error::class_of(error), code)
 }
 
-fn reference<K: Watchable>(object: &Guarded<K>) -> ObjectRef<K> {
+/// `None` for an object that no API server has: the cache could not hold it, and no name is that long.
+fn reference<K: Watchable>(object: &Guarded<K>) -> Option<ObjectRef<K>> {
     let meta = object.meta();
-    let reference = ObjectRef::new(meta.name.as_deref().unwrap_or_default());
-    match &meta.namespace {
-        Some(namespace) => reference.within(namespace),
-        None => reference,
+    let named = |name: &&str| !name.is_empty() && name.len() <= NAME;
+    let reference = ObjectRef::new(meta.name.as_deref().filter(named)?);
+    match meta.namespace.as_deref() {
+        Some(namespace) => named(&namespace).then(|| reference.within(namespace)),
+        None => Some(reference),
     }
 }

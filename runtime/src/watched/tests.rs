@@ -20,7 +20,8 @@ fn undecodable(name: &str) -> Value {
 fn watch(server: &Server) -> Watched<ConfigMap> {
     let api = Api::all(server.client(Fence::default()));
     let strip = |map: &mut ConfigMap| map.metadata.managed_fields = None;
-    Watched::spawn(api, watcher::Config::default(), strip, Metrics::default(), CancellationToken::new())
+    let (terms, metrics) = (Terms::default(), Metrics::default());
+    Watched::spawn(api, watcher::Config::default(), strip, terms, &metrics, CancellationToken::new())
 }
 
 fn names(maps: &[Arc<ConfigMap>]) -> Vec<String> {
