@@ -1,16 +1,25 @@
 //! The audit log as an oracle: who wrote what, when, how often.
 //!
 //! The API server logs each request once, when it is answered. A mark is a place in the file, so "nothing was
-//! written since" is one question: take [`Audit::mark`] before, ask it for [`Audit::writes`] after.
+//! written since" is one question: take [`Audit::mark`] before, ask it for [`Audit::writes`] after. Questions about
+//! many requests together (per object, per minute, in which order, who took over from whom) are [`Requests`]'; which
+//! permissions were used and which are only granted is [`permissions`]'.
+
+pub mod permissions;
+mod requests;
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{Read, Seek, SeekFrom},
     path::PathBuf,
 };
 
 use anyhow::{Context, Result};
-use serde::Deserialize;
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, de::IgnoredAny};
+
+pub use self::requests::{Handover, Requests, Target};
 
 /// The audit log from some place on.
 #[derive(Debug, Clone)]
@@ -44,6 +53,10 @@ pub struct Entry {
     /// When it was answered.
     pub stage_timestamp: String,
     stage: String,
+    #[serde(rename = "auditID", default)]
+    id: String,
+    request_object: Option<IgnoredAny>,
+    response_object: Option<IgnoredAny>,
 }
 
 /// A user of the API.
@@ -52,10 +65,13 @@ pub struct User {
     /// As RBAC knows it.
     #[serde(default)]
     pub username: String,
+    /// What else the authenticator knows.
+    #[serde(default)]
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// What a request was about.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reference {
     /// Plural, lower case.
@@ -91,6 +107,53 @@ impl Entry {
     /// The HTTP code; 0 if none was given.
     pub fn code(&self) -> u16 {
         self.response_status.as_ref().map_or(0, |answer| answer.code)
+    }
+
+    /// The credential it was made with: of each token another one, even of one ServiceAccount's.
+    pub fn credential(&self) -> Option<&str> {
+        self.user.extra.get("authentication.kubernetes.io/credential-id")?.first().map(String::as_str)
+    }
+
+    /// The field manager: the one that is named, or the one that the server takes instead.
+    pub fn manager(&self) -> &str {
+        let query = self.request_uri.split_once('?').map_or("", |(_, query)| query);
+        let named = query.split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
+        named.unwrap_or_else(|| self.user_agent.split('/').next().unwrap_or_default())
+    }
+
+    /// When it came.
+    pub fn received(&self) -> Result<Timestamp> {
+        self.request_received_timestamp.parse().context("requestReceivedTimestamp")
+    }
+
+    /// When it was answered.
+    pub fn answered(&self) -> Result<Timestamp> {
+        self.stage_timestamp.parse().context("stageTimestamp")
+    }
+
+    /// Whether the log holds what was sent or what was answered.
+    pub fn has_body(&self) -> bool {
+        self.request_object.is_some() || self.response_object.is_some()
+    }
+
+    /// Whether the server did what it was asked.
+    pub fn is_accepted(&self) -> bool {
+        (200..300).contains(&self.code())
+    }
+
+    /// Whether it made the object; a server-side apply may.
+    pub fn is_creation(&self) -> bool {
+        self.is_write() && self.code() == 201
+    }
+
+    /// Whether it is a write that does the work: no Lease, no Event, no review, no token, no dry run.
+    pub fn is_useful_write(&self) -> bool {
+        let about = self.reference();
+        let review = about.resource.ends_with("reviews") || about.subresource == "token";
+        self.is_write()
+            && !matches!(about.resource.as_str(), "leases" | "events")
+            && !review
+            && !self.request_uri.contains("dryRun=")
     }
 
     /// Whether it could have changed something.
@@ -136,20 +199,24 @@ impl Audit {
 
     /// Every answered request since the mark. A long-running one (watch) counts when it ends.
     pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut entries = self.lines()?;
+        entries.retain(|entry| entry.stage == COMPLETE);
+        Ok(entries)
+    }
+
+    /// Every request since the mark, also watches that have begun and not ended; in the order in which they came.
+    pub fn requests(&self) -> Result<Requests> {
+        Ok(Requests::new(self.lines()?))
+    }
+
+    fn lines(&self) -> Result<Vec<Entry>> {
         let mut file = File::open(&self.path).context("the audit log")?;
         file.seek(SeekFrom::Start(self.from))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         // The last line may be half written.
         let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut entries = Vec::new();
-        for line in complete.lines() {
-            let entry: Entry = serde_json::from_str(line).with_context(|| format!("audit line {line}"))?;
-            if entry.stage == "ResponseComplete" {
-                entries.push(entry);
-            }
-        }
-        Ok(entries)
+        complete.lines().map(parse).collect()
     }
 
     /// The writes since the mark that were not dry runs.
@@ -163,3 +230,13 @@ impl Audit {
         Ok(self.writes()?.into_iter().filter(|entry| entry.is_by(namespace, service_account)).collect())
     }
 }
+
+/// The stage of a request that has been answered to its end.
+const COMPLETE: &str = "ResponseComplete";
+
+fn parse(line: &str) -> Result<Entry> {
+    serde_json::from_str(line).with_context(|| format!("audit line {line}"))
+}
+
+#[cfg(test)]
+mod tests;
