@@ -6,7 +6,7 @@
 //! and is the oracle for "who wrote what" ([`crate::audit`]).
 
 mod etcd;
-mod identity;
+pub(crate) mod identity;
 mod renewal;
 mod start;
 

@@ -25,7 +25,7 @@ use crate::{
     chart::Chart,
     child::{Child, Launch},
     clock::Clock,
-    cluster::Cluster,
+    cluster::{Cluster, identity},
     faults::Proxy,
     ports::{self, Port},
     programs,
@@ -49,6 +49,7 @@ pub struct Circumstances<'a> {
 #[derive(Debug)]
 pub struct Controller {
     namespace: String,
+    credential: String,
     launch: Launch,
     // Before what it uses: dropped first.
     child: Child,
@@ -89,6 +90,7 @@ impl Controller {
         let mounts = Mounts::new(&rig.subfolder(&format!("{}-{}", cluster.name(), pod.name))?, &pod);
         mounts.sync(&cluster.client().await?, &pod.namespace).await?;
         let kubeconfig = cluster.service_account_kubeconfig(&pod.namespace, &pod.service_account).await?;
+        let credential = identity::credential(&kubeconfig)?;
         let kubeconfig =
             circumstances.through.map_or(Ok(kubeconfig.clone()), |proxy| proxy.kubeconfig(&kubeconfig))?;
         let package = package.to_owned();
@@ -112,7 +114,7 @@ impl Controller {
             launch = launch.memory_limit(bytes);
         }
         let child = launch.start(&rig)?;
-        Ok(Self { namespace: pod.namespace, launch, child, mounts, port, rig })
+        Ok(Self { namespace: pod.namespace, credential, launch, child, mounts, port, rig })
     }
 
     /// Starts it again as the same pod, after it has ended or instead of the running one (which is killed).
@@ -183,6 +185,12 @@ impl Controller {
     /// SIGTERM, and SIGKILL when that takes longer than `patience`.
     pub async fn terminate(&self, patience: Duration) -> Result<ExitStatus> {
         self.child.terminate(patience).await
+    }
+
+    /// Whose requests in the audit log are this replica's ([`crate::audit::Entry::credential`]), over restarts too: all
+    /// replicas are one ServiceAccount.
+    pub fn credential(&self) -> &str {
+        &self.credential
     }
 
     /// The process: its log, whether it runs, SIGSTOP and SIGCONT.

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use anyhow::{Context, Result};
@@ -25,6 +26,8 @@ use crate::pki::Identity;
 
 /// Longer than any test and any evening with the demo.
 const TOKEN_LIVES: i64 = 24 * 60 * 60;
+
+static TOKENS: AtomicU32 = AtomicU32::new(0);
 
 /// Reads a kubeconfig the way every client does.
 pub(super) async fn config(kubeconfig: &Path) -> Result<Config> {
@@ -66,9 +69,25 @@ pub(super) async fn service_account_kubeconfig(
         .await
         .with_context(|| format!("token of ServiceAccount {namespace}/{name}"))?;
     let token = answer.status.context("a TokenRequest was answered without a token")?.token;
-    let path = cluster.folder.join(format!("serviceaccount-{namespace}-{name}.kubeconfig"));
+    // A file for each token: a replica that is restarted stays who it was.
+    let number = TOKENS.fetch_add(1, Ordering::Relaxed);
+    let path = cluster.folder.join(format!("serviceaccount-{namespace}-{name}-{number}.kubeconfig"));
     write(&path, &cluster.url(), &cluster.folder.join("ca.crt"), &json!({"token": token}))?;
     Ok(path)
+}
+
+/// How the audit log calls the token in a kubeconfig of the kit: by its id.
+pub(crate) fn credential(kubeconfig: &Path) -> Result<String> {
+    let content: Value = serde_json::from_slice(&fs::read(kubeconfig)?)?;
+    let token = content.pointer("/users/0/user/token").and_then(Value::as_str).context("no token")?;
+    let claims = token.split('.').nth(1).context("a token that is no JWT")?;
+    // base64url without padding, to what k8s-openapi reads.
+    let mut claims = claims.replace('-', "+").replace('_', "/");
+    claims.extend(std::iter::repeat_n('=', (4 - claims.len() % 4) % 4));
+    let ByteString(claims) = serde_json::from_value(claims.into())?;
+    let claims: Value = serde_json::from_slice(&claims)?;
+    let id = claims.get("jti").and_then(Value::as_str).context("a token without an id")?;
+    Ok(format!("JTI={id}"))
 }
 
 /// The text of a kubeconfig with everything in it.
@@ -98,4 +117,23 @@ fn kubeconfig(cluster: &Value, user: &Value) -> Value {
         "users": [{"name": "kit", "user": user}],
         "contexts": [{"name": "kit", "context": {"cluster": "kit", "user": "kit"}}],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+
+    #[test]
+    fn a_token_is_known_by_its_id() {
+        let rig = Rig::new("credential").unwrap();
+        let path = rig.folder().join("kubeconfig");
+        // {"jti":"4f-?~"}, whose base64 has each of the letters that base64url writes otherwise.
+        let user = json!({"token": "e30.eyJqdGkiOiI0Zi0_fiJ9.c2ln"});
+        write(&path, "https://127.0.0.1:1", Path::new("ca.crt"), &user).unwrap();
+        assert_eq!(credential(&path).unwrap(), "JTI=4f-?~");
+        write(&path, "https://127.0.0.1:1", Path::new("ca.crt"), &json!({"token": "secret"})).unwrap();
+        assert!(!format!("{:#}", credential(&path).unwrap_err()).contains("secret"));
+        rig.succeed();
+    }
 }

@@ -56,6 +56,11 @@ async fn a_process_is_killed_between_its_write_and_the_answer() -> Result<()> {
     ensure!(log.len() > before, "restarted, it does not come through the proxy");
     ensure!(log.iter().all(|passed| passed.asked.agent.starts_with(NAME)), "{log:#?}");
     drop(lists);
+
+    let asked = cluster.audit().requests()?.by(NAMESPACE, NAME);
+    ensure!(!asked.is_empty(), "the audit log does not know it");
+    let stranger = asked.iter().find(|entry| entry.credential() != Some(replica.credential()));
+    ensure!(stranger.is_none(), "another identity than {}: {stranger:?}", replica.credential());
     cluster.finish();
     Ok(())
 }
