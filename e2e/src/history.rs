@@ -3,9 +3,10 @@
 //! A watch never skips a version, so an invariant ("the drop policies are never absent") can be checked on all of
 //! them and not only on the last. Where a watch cannot go on (a restarted API server), the versions between are
 //! read one by one ([`gap`]); where that cannot be done either (compaction), judging the history is an error, never
-//! a silent gap.
+//! a silent gap. What is true of single versions or of all objects together is asked of a [`Replay`].
 
 mod gap;
+mod replay;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,6 +23,7 @@ use kube::{
 };
 use tokio::task::JoinHandle;
 
+pub use self::replay::{Moment, Replay};
 use crate::wait::{PATIENCE, eventually};
 
 /// One version of one object.
@@ -35,6 +37,8 @@ pub struct Version {
 
 #[derive(Debug, Default)]
 struct Record {
+    /// The revision of the list that it begins with.
+    since: u64,
     versions: Vec<Version>,
     failure: Option<String>,
 }
@@ -62,7 +66,8 @@ impl History {
                 api.list(&ListParams::default()).await.with_context(|| format!("list {}", kind.plural))?;
             let from = list.metadata.resource_version.clone().context("a list without resourceVersion")?;
             let versions = list.items.into_iter().map(|object| Version { object, deleted: false }).collect();
-            let record = Arc::new(Mutex::new(Record { versions, failure: None }));
+            let since = from.parse().context("a resourceVersion that is no number")?;
+            let record = Arc::new(Mutex::new(Record { since, versions, failure: None }));
             let task = tokio::spawn(follow(api.clone(), from, record.clone()));
             recorders.insert(key(kind), Recorder { api, record, task });
         }
@@ -83,6 +88,18 @@ impl History {
             Some(failure) => bail!("the history of {} has a gap: {failure}", kind.kind),
             None => Ok(record.versions.clone()),
         }
+    }
+
+    /// What was stored at each moment so far; wait for [`History::caught_up`] first.
+    pub fn replay(&self) -> Result<Replay> {
+        let kinds = self.recorders.iter().map(|(kind, recorder)| {
+            let record = lock(&recorder.record);
+            match &record.failure {
+                Some(failure) => bail!("the history of {kind} has a gap: {failure}"),
+                None => Ok((kind.clone(), record.since, record.versions.clone())),
+            }
+        });
+        Replay::new(kinds.collect::<Result<Vec<_>>>()?)
     }
 
     /// Waits until the recording has seen all that is stored now; ask before judging the versions.

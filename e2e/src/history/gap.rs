@@ -30,7 +30,7 @@ pub(super) async fn bridge(
     let mut versions = Vec::new();
     for at in from + 1..=now {
         let Some(list) = self::list(api, Some(at)).await? else { return Ok(None) };
-        versions.extend(differences(&mut living, list.items));
+        versions.extend(differences(&mut living, list.items, at));
     }
     Ok(Some((versions, now.to_string())))
 }
@@ -68,11 +68,16 @@ fn living(known: &[Version]) -> Living {
     living
 }
 
-/// What changed between two lists; `living` becomes the later one.
-fn differences(living: &mut Living, later: Vec<DynamicObject>) -> Vec<Version> {
+/// What changed between two lists, the later one at revision `at`; `living` becomes the later one. An end bears the
+/// revision at which it came, as in a watch.
+fn differences(living: &mut Living, later: Vec<DynamicObject>, at: u64) -> Vec<Version> {
     let later: Living = later.into_iter().map(|object| (object.uid().unwrap_or_default(), object)).collect();
     let gone = living.iter().filter(|(uid, _)| !later.contains_key(*uid));
-    let gone = gone.map(|(_, object)| Version { object: object.clone(), deleted: true });
+    let gone = gone.map(|(_, object)| {
+        let mut object = object.clone();
+        object.metadata.resource_version = Some(at.to_string());
+        Version { object, deleted: true }
+    });
     let new = later.iter().filter(|(uid, object)| {
         living.get(*uid).is_none_or(|before| before.resource_version() != object.resource_version())
     });
@@ -104,8 +109,11 @@ mod tests {
             Version { object: object("b", "2"), deleted: false },
             Version { object: object("b", "2"), deleted: true },
         ]);
-        assert_eq!(told(&differences(&mut state, vec![object("a", "1")])), []);
-        assert_eq!(told(&differences(&mut state, vec![object("a", "4")])), [("a".into(), "4".into(), false)]);
-        assert_eq!(told(&differences(&mut state, vec![])), [("a".into(), "4".into(), true)]);
+        assert_eq!(told(&differences(&mut state, vec![object("a", "1")], 3)), []);
+        assert_eq!(
+            told(&differences(&mut state, vec![object("a", "4")], 4)),
+            [("a".into(), "4".into(), false)]
+        );
+        assert_eq!(told(&differences(&mut state, vec![], 5)), [("a".into(), "5".into(), true)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Public addresses: as many as there are, oldest claim first, none twice, none lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
@@ -193,20 +193,18 @@ async fn a_quota_is_exact_however_many_ask(networking: &Networking) -> Result<()
         .await
 }
 
-/// In the order of the store: an address belongs to one OvnEip until that one is gone.
+/// At every moment an address belongs to one OvnEip.
 async fn no_address_had_two_owners(history: &History) -> Result<()> {
     history.caught_up().await?;
-    let mut owners = std::collections::BTreeMap::<String, String>::new();
-    for version in history.versions::<OvnEip>()? {
-        let name = version.object.name_any();
-        owners.retain(|_, owner| *owner != name);
-        let address = version.object.data.pointer("/status/v4Ip").and_then(serde_json::Value::as_str);
-        let Some(address) = address.filter(|address| !address.is_empty() && !version.deleted) else {
-            continue;
-        };
-        if let Some(other) = owners.insert(address.to_owned(), name.clone()) {
-            anyhow::bail!("{address} belonged to {other} and {name} at once");
+    history.replay()?.always(|moment| {
+        let mut owners = BTreeMap::new();
+        for eip in moment.all::<OvnEip>() {
+            let address = eip.data.pointer("/status/v4Ip").and_then(serde_json::Value::as_str);
+            let Some(address) = address.filter(|address| !address.is_empty()) else { continue };
+            let other = owners.insert(address, eip.name_any());
+            ensure!(other.is_none(), "{address} belongs to {other:?} and {} at once", eip.name_any());
         }
-    }
+        Ok(())
+    })?;
     Ok(())
 }

@@ -11,7 +11,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kmetal_e2e::{
-    child::Launch, cluster::Cluster, environment::Environment, history::History, rig::Rig, wait::eventually,
+    child::Launch,
+    cluster::Cluster,
+    environment::Environment,
+    history::{History, Moment},
+    rig::Rig,
+    wait::eventually,
 };
 use kube::{
     Api,
@@ -109,6 +114,17 @@ subjects: [{{kind: ServiceAccount, name: writer, namespace: {namespace}}}]"
     let stored =
         [(None, false), (Some("a"), false), (Some("b"), false), (Some("c"), false), (Some("c"), true)];
     ensure!(seen == stored, "{seen:?}");
+
+    let replay = history.replay()?;
+    replay.never_absent::<ConfigMap>(Some(namespace), "kube-root-ca.crt")?;
+    ensure!(replay.never_absent::<ConfigMap>(Some(namespace), "m").is_err(), "its end is not told");
+    let there = |moment: &Moment<'_>| moment.get::<ConfigMap>(Some(namespace), "m").is_some();
+    let moments = replay.always(|moment| {
+        let ended = moment.changed.is_some_and(|version| version.deleted);
+        ensure!(!(ended && there(moment)), "it is there at its end");
+        Ok(())
+    })?;
+    ensure!(moments > stored.len(), "only {moments} moments");
 
     let bridged =
         mark.entries()?.iter().any(|entry| entry.request_uri.contains("resourceVersionMatch=Exact"));
