@@ -5,10 +5,13 @@
 //! Each connection of the client has one of its own to the server: nothing is pooled, retried or hidden, and when
 //! one side goes, so does the other. Its core knows HTTP only; what it knows of Kubernetes is in [`kubernetes`].
 //!
-//! ```ignore
+//! ```no_run
+//! # use kmetal_e2e::{cluster::Cluster, chart::Chart, controller::{Circumstances, Controller}, wait::PATIENCE};
+//! # use kmetal_e2e::faults::{Fault, Proxy, Select};
+//! # async fn example(cluster: Cluster, chart: Chart, n: u64) -> anyhow::Result<()> {
 //! let proxy = Proxy::before(&cluster).await?;                            // forwards all, breaks nothing
 //! let circumstances = Circumstances { through: Some(&proxy), ..Circumstances::default() };
-//! let mut replica = Controller::start_in(&cluster, &chart, NAME, 0, &circumstances).await?;
+//! let mut replica = Controller::start_in(&cluster, &chart, "kmetal-x", 0, &circumstances).await?;
 //!
 //! proxy.fault(Select::useful_writes().nth(3), Fault::drop_answer());     // applied, the answer is lost
 //! proxy.fault(Select::writes(), Fault::status(503));                     // all of them, until …
@@ -24,7 +27,10 @@
 //! replica.restart()?;                                                    // behind the same proxy
 //! // … and after it heard of it, before anything more of it happened: hold_request(….from(n + 1)).
 //!
-//! proxy.log();                                                           // what passed, and what became of it
+//! let passed = proxy.log();                                              // and what became of each
+//! # drop(passed);
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! - A **rule** ([`Proxy::fault`], [`Proxy::hold_answer`], [`Proxy::hold_request`]) is about requests yet to come. It
@@ -88,8 +94,16 @@ impl Proxy {
     pub async fn before(cluster: &Cluster) -> Result<Self> {
         let authority = cluster.authority();
         let upstream = Upstream::https(&cluster.address(), &authority.identity().certificate)?;
-        let serving = authority.server("kube-apiserver", &["127.0.0.1", "localhost"])?;
-        Self::start(upstream, Some(&serving)).await
+        Self::start(upstream, Some(&serving(cluster)?)).await
+    }
+
+    /// The same for clients that have a certificate and no token (tenants' kubeconfigs): whoever comes is this user of
+    /// this group to the API server.
+    pub async fn before_as(cluster: &Cluster, (user, group): (&str, &str)) -> Result<Self> {
+        let authority = cluster.authority();
+        let client = authority.client(user, group)?;
+        let upstream = Upstream::https_as(&cluster.address(), &authority.identity().certificate, &client)?;
+        Self::start(upstream, Some(&serving(cluster)?)).await
     }
 
     /// A proxy in front of any server; with TLS towards the client if it is given a serving certificate.
@@ -185,6 +199,10 @@ impl Drop for Proxy {
         self.acceptor.abort();
         self.sever_all();
     }
+}
+
+fn serving(cluster: &Cluster) -> Result<Identity> {
+    cluster.authority().server("kube-apiserver", &["127.0.0.1", "localhost"])
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The body of an answer on its way to the client: passed on piece by piece, cut, stalled, slowed or finished early.
+//! Bodies on their way: an answer's is passed on piece by piece, cut, stalled, slowed or finished early; a request's is
+//! passed on or cut.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{exchange::UnderWay, fault::Flow, line::Line};
 
-/// What the client gets.
+/// What is passed on.
 pub(super) type Passing = UnsyncBoxBody<Bytes, Broken>;
 
 /// The client's connection is to break, or the server's has broken.
@@ -30,6 +31,24 @@ impl std::error::Error for Broken {}
 const TO_BE_SENT: Duration = Duration::from_millis(20);
 /// Pieces of a slowed body a second.
 const PIECES: usize = 20;
+
+/// The body of a request as it is passed on: whole, or so many bytes of it.
+pub(super) fn upload(body: Incoming, bytes: Option<usize>) -> Passing {
+    let body = body.map_err(|error| Broken(error.into()));
+    let Some(bytes) = bytes else { return body.boxed_unsync() };
+    let frames = stream::try_unfold((body, bytes), async |(mut body, left)| {
+        let frame = if left == 0 { None } else { body.frame().await };
+        let Some(frame) = frame else {
+            tokio::time::sleep(TO_BE_SENT).await;
+            return Err(Broken(anyhow!("cut")));
+        };
+        let mut data = frame?.into_data().unwrap_or_default();
+        data.truncate(left);
+        let left = left - data.len();
+        Ok(Some((Frame::data(data), (body, left))))
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
 
 struct Passage {
     body: Incoming,

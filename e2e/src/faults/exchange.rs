@@ -40,15 +40,17 @@ pub(super) async fn exchange(
             return Ok(instead(&line, place, reply));
         }
     }
-    let (mut after, mut flows) = (Vec::new(), Vec::new());
+    let (mut after, mut flows, mut uploaded) = (Vec::new(), Vec::new(), None);
     for fault in faults {
         match fault {
             Fault::Before(_) => {}
             Fault::After(act) => after.push(act),
             Fault::Body(flow) => flows.push(flow),
+            Fault::CutUpload(bytes) => uploaded = Some(bytes),
         }
     }
     // From here on it is carried through, whether the client waits or not.
+    let request = request.map(|body| body::upload(body, uploaded));
     let carried = tokio::spawn(carry(line.clone(), place, asked, request, after));
     match carried.await.map_err(|error| Broken(error.into()))?? {
         Carried::Instead(reply) => Ok(instead(&line, place, reply)),
@@ -71,7 +73,7 @@ async fn carry(
     line: Arc<Line>,
     place: Place,
     asked: Asked,
-    request: Request<Incoming>,
+    request: Request<Passing>,
     after: Vec<Act>,
 ) -> Result<Carried, Broken> {
     let response = line.ask(request).await.map_err(Broken)?;

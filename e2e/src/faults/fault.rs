@@ -19,6 +19,8 @@ pub enum Fault {
     After(Act),
     /// While the body of the answer flows.
     Body(Flow),
+    /// So many bytes of the request's own body are sent, then both connections break.
+    CutUpload(usize),
 }
 
 /// What is done to a request, or to its answer.
@@ -100,6 +102,11 @@ impl Fault {
     /// read, it may get fewer.)
     pub fn cut(bytes: usize) -> Self {
         Self::Body(Flow::Cut(bytes))
+    }
+
+    /// The server gets so many bytes of the request's body, then both connections break.
+    pub fn cut_upload(bytes: usize) -> Self {
+        Self::CutUpload(bytes)
     }
 
     /// After so many bytes of the answer's body the connection falls silent, without a FIN.

@@ -52,6 +52,23 @@ pub fn is_watch(asked: &Asked) -> bool {
     asked.parameter("watch").is_some_and(|value| value == "true" || value == "1")
 }
 
+/// What Kubernetes calls the request; empty if it is about no resource.
+pub fn verb(asked: &Asked) -> &'static str {
+    let Some(about) = reference(asked) else { return "" };
+    let (named, watched) = (!about.name.is_empty(), is_watch(asked));
+    match (asked.method.as_str(), named) {
+        ("GET", _) if watched => "watch",
+        ("GET" | "HEAD", true) => "get",
+        ("GET" | "HEAD", false) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => "",
+    }
+}
+
 /// What a request is about; `None` if about no resource.
 pub fn reference(asked: &Asked) -> Option<Reference> {
     let mut parts = asked.path.trim_matches('/').split('/');
@@ -152,6 +169,13 @@ mod tests {
             let told = [r.api_group, r.namespace, r.resource, r.name, r.subresource].join("|");
             assert_eq!(told, expected, "{path}");
         }
+        let verbs = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE].map(|method| {
+            let on = |path: &str| verb(&asked(&method, path));
+            (on("/api/v1/namespaces/a/pods/p"), on("/api/v1/pods?watch=true"), on("/api/v1/pods"))
+        });
+        assert_eq!(verbs[0], ("get", "watch", "list"));
+        assert_eq!((verbs[1].2, verbs[2].0, verbs[3].0), ("create", "update", "patch"));
+        assert_eq!((verbs[4].0, verbs[4].2), ("delete", "deletecollection"));
         for path in ["/readyz", "/version", "/api", "/apis/apps/v1", "/bucket/key"] {
             assert_eq!(reference(&asked(&Method::GET, path)).map(|r| r.resource), None, "{path}");
         }

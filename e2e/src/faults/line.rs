@@ -25,7 +25,9 @@ use tokio::{
 };
 
 use super::{
-    Asked, Door, Select, exchange,
+    Asked, Door, Select,
+    body::Passing,
+    exchange,
     state::State,
     tls::{Serving, Upstream},
 };
@@ -52,7 +54,7 @@ pub(super) struct Line {
     upstream: Upstream,
     mood: watch::Sender<Mood>,
     current: Mutex<Option<Current>>,
-    sender: AsyncMutex<Option<SendRequest<Incoming>>>,
+    sender: AsyncMutex<Option<SendRequest<Passing>>>,
     server_gone: Arc<Notify>,
 }
 
@@ -97,7 +99,7 @@ impl Line {
     }
 
     /// Asks the server, on this connection's own connection to it.
-    pub(super) async fn ask(&self, request: Request<Incoming>) -> Result<Response<Incoming>> {
+    pub(super) async fn ask(&self, request: Request<Passing>) -> Result<Response<Incoming>> {
         let mut slot = self.sender.lock().await;
         if slot.is_none() {
             let stream = TokioIo::new(self.upstream.connect().await?);

@@ -109,6 +109,27 @@ async fn a_cut_body_ends_after_so_many_bytes_and_is_noticed() {
     assert_eq!(ask(&proxy, Method::GET, "/bytes/10").await, Got::Part(200, Bytes::new()));
 }
 
+#[tokio::test]
+async fn a_cut_upload_reaches_the_server_in_part() {
+    let (server, proxy) = Server::proxied().await.unwrap();
+    proxy.fault(Select::writes().nth(1), Fault::cut_upload(2));
+    assert_eq!(ask(&proxy, Method::PUT, "/1").await, Got::Nothing);
+    assert_eq!(ask(&proxy, Method::PUT, "/2").await, whole("sent"));
+    assert_eq!(server.asked(), ["PUT /2"], "a request in part was taken for whole");
+    assert_eq!(server.received(), ["se", "sent"]);
+    assert!(!proxy.log()[0].is_applied());
+}
+
+#[tokio::test]
+async fn an_answer_without_a_body_keeps_its_length() {
+    let (_server, proxy) = Server::proxied().await.unwrap();
+    let mut client = Client::connect(&proxy).await.unwrap();
+    let response = client.open(Method::HEAD, "/bytes/100").await.unwrap();
+    assert_eq!(response.headers()["content-length"], "100");
+    drop(response);
+    assert_eq!(client.ask(Method::GET, "/bytes/0").await, whole(""));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_count_is_exact_under_concurrency() {
     let (server, proxy) = Server::proxied().await.unwrap();

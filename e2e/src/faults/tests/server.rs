@@ -36,13 +36,14 @@ pub(super) const SILENCE: Duration = Duration::from_millis(200);
 /// Time between two events of a watch.
 pub(super) const BETWEEN_EVENTS: Duration = Duration::from_millis(20);
 
-type Asked = Arc<Mutex<Vec<String>>>;
+type Seen = Arc<Mutex<Vec<String>>>;
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// A running server.
 pub(super) struct Server {
     pub(super) address: String,
-    asked: Asked,
+    asked: Seen,
+    received: Seen,
     _connections: JoinSet<()>,
 }
 
@@ -50,20 +51,20 @@ impl Server {
     pub(super) async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
-        let asked = Asked::default();
+        let (asked, received) = (Seen::default(), Seen::default());
         let mut acceptor = JoinSet::new();
-        let seen = asked.clone();
+        let seen = (asked.clone(), received.clone());
         acceptor.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let seen = seen.clone();
                 connections.spawn(async move {
-                    let service = service_fn(|request| answer(seen.clone(), request));
+                    let service = service_fn(|request| answer(&seen.0, &seen.1, request));
                     let _ = server::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Ok(Self { address, asked, _connections: acceptor })
+        Ok(Self { address, asked, received, _connections: acceptor })
     }
 
     /// A proxy before it, without TLS.
@@ -77,12 +78,27 @@ impl Server {
     pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
+
+    /// The bodies, or what came of them, so far.
+    pub(super) fn received(&self) -> Vec<String> {
+        self.received.lock().unwrap().clone()
+    }
 }
 
-async fn answer(asked: Asked, request: Request<Incoming>) -> Result<Answer, hyper::Error> {
+async fn answer(asked: &Seen, received: &Seen, request: Request<Incoming>) -> Result<Answer, hyper::Error> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-    let sent = request.into_body().collect().await?.to_bytes();
+    let (mut body, mut sent, mut broken) = (request.into_body(), Vec::new(), None);
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => sent.extend(frame.into_data().unwrap_or_default()),
+            Err(error) => broken = Some(error),
+        }
+    }
+    received.lock().unwrap().push(String::from_utf8_lossy(&sent).into_owned());
+    if let Some(error) = broken {
+        return Err(error);
+    }
     asked.lock().unwrap().push(format!("{method} {path}"));
     let whole = |body: Bytes| Response::new(Full::new(body).boxed_unsync());
     Ok(if let Some(count) = path.strip_prefix("/bytes/") {
@@ -93,7 +109,7 @@ async fn answer(asked: Asked, request: Request<Incoming>) -> Result<Answer, hype
         let list = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": []});
         whole(list.to_string().into())
     } else {
-        whole(sent)
+        whole(sent.into())
     })
 }
 
