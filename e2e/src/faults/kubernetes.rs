@@ -31,6 +31,11 @@ impl Select {
         }))
     }
 
+    /// Second and later pages of lists.
+    pub fn continuations() -> Self {
+        Self::lists().and(&Self::new(|asked| asked.parameter("continue").is_some()))
+    }
+
     /// Those about this resource, plural: `leases`, `vpcs`; with its sub-resources.
     pub fn resource(plural: &str) -> Self {
         let plural = plural.to_owned();

@@ -92,6 +92,14 @@ pub struct Which {
     pub(super) lasting: Option<Duration>,
 }
 
+impl Which {
+    /// Of these, those that come within this time from when the rule is made.
+    #[must_use]
+    pub fn lasting(self, lasting: Duration) -> Self {
+        Self { lasting: Some(lasting), ..self }
+    }
+}
+
 impl From<Select> for Which {
     fn from(select: Select) -> Self {
         Self { select, numbers: 1..=u64::MAX, lasting: None }

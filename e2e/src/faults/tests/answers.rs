@@ -11,6 +11,7 @@ use super::server::{Client, Got, PATIENCE, SILENCE, Server, ask};
 use crate::{
     faults::{Fault, Proxy, Reply, Select, Upstream},
     pki::Authority,
+    wait::eventually,
 };
 
 fn whole(body: &'static str) -> Got {
@@ -82,13 +83,14 @@ async fn replies_stand_in_for_the_server_or_follow_it() {
 #[tokio::test]
 async fn slow_is_late_and_a_time_runs_out() {
     let (_server, proxy) = Server::proxied().await.unwrap();
-    let delay = Duration::from_millis(150);
-    proxy.fault(Select::all().lasting(Duration::from_millis(400)), Fault::slow(delay));
+    let (delay, lasting) = (Duration::from_millis(150), Duration::from_secs(2));
+    let made = Instant::now();
+    proxy.fault(Select::all().lasting(lasting), Fault::slow(delay));
     proxy.fault(Select::all().nth(1), Fault::slow_answer(delay));
     let began = Instant::now();
     assert_eq!(ask(&proxy, Method::GET, "/").await, whole("sent"));
     assert!(began.elapsed() >= delay * 2, "two delays took {:?}", began.elapsed());
-    tokio::time::sleep(delay * 2).await;
+    tokio::time::sleep(lasting.saturating_sub(made.elapsed())).await;
     assert_eq!(ask(&proxy, Method::GET, "/").await, whole("sent"));
     assert_eq!(proxy.log()[1].faults.len(), 0, "it lasts for ever");
 
@@ -185,14 +187,15 @@ async fn a_gate_holds_requests_and_what_is_abandoned_never_arrives() {
 #[tokio::test]
 async fn what_was_sent_is_carried_through_when_the_client_is_gone() {
     let (server, proxy) = Server::proxied().await.unwrap();
-    let gate = proxy.hold_answer(Select::all());
     let mut client = Client::connect(&proxy).await.unwrap();
-    let waiting = tokio::spawn(async move { client.ask(Method::POST, "/1").await });
-    gate.reached(PATIENCE).await.unwrap();
+    let waiting = tokio::spawn(async move { client.ask(Method::POST, "/slow").await });
+    eventually("it is sent", PATIENCE, async || Ok((!server.asked().is_empty()).then_some(())))
+        .await
+        .unwrap();
     waiting.abort();
     let _ = waiting.await;
-    gate.abandon();
-    assert_eq!(server.asked(), ["POST /1"]);
+    let answered = async || Ok(proxy.log()[0].is_applied().then_some(()));
+    eventually("it is answered", PATIENCE, answered).await.unwrap();
 
     // One that was not sent goes with its client.
     let gate = proxy.hold_request(Select::all());
@@ -203,7 +206,7 @@ async fn what_was_sent_is_carried_through_when_the_client_is_gone() {
     let _ = waiting.await;
     gate.abandon();
     tokio::time::sleep(SILENCE).await;
-    assert_eq!(server.asked(), ["POST /1"]);
+    assert_eq!(server.asked(), ["POST /slow"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The server behind the proxy in these tests, and the client before it.
 //!
 //! The server keeps what it was asked and answers by path: `/bytes/N` with N bytes, a ConfigMap list or watch as
-//! Kubernetes would, anything else with what it was sent.
+//! Kubernetes would, anything else with what it was sent; `/slow` after a while.
 
 use std::{
     convert::Infallible,
@@ -33,8 +33,8 @@ use super::super::{Proxy, Upstream};
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// For so long nothing must come.
 pub(super) const SILENCE: Duration = Duration::from_millis(200);
-/// Time between two events of a watch.
-pub(super) const BETWEEN_EVENTS: Duration = Duration::from_millis(20);
+/// Time between two pieces of a watch.
+const BETWEEN_PIECES: Duration = Duration::from_millis(20);
 
 type Seen = Arc<Mutex<Vec<String>>>;
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
@@ -100,6 +100,9 @@ async fn answer(asked: &Seen, received: &Seen, request: Request<Incoming>) -> Re
         return Err(error);
     }
     asked.lock().unwrap().push(format!("{method} {path}"));
+    if path == "/slow" {
+        tokio::time::sleep(SILENCE).await;
+    }
     let whole = |body: Bytes| Response::new(Full::new(body).boxed_unsync());
     Ok(if let Some(count) = path.strip_prefix("/bytes/") {
         whole(vec![b'x'; count.parse().unwrap()].into())
@@ -113,14 +116,17 @@ async fn answer(asked: &Seen, received: &Seen, request: Request<Incoming>) -> Re
     })
 }
 
-/// A watch's events for ever: one line each.
+/// A watch's events for ever: one line each, in two pieces.
 fn events() -> impl stream::Stream<Item = Result<Frame<Bytes>, Infallible>> {
-    stream::unfold(2, async |version| {
-        tokio::time::sleep(BETWEEN_EVENTS).await;
-        let name = format!("m-{version}");
-        let metadata = json!({"name": name, "namespace": "default", "uid": name, "resourceVersion": version.to_string()});
-        let event = json!({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}});
-        Some((Ok(Frame::data(Bytes::from(format!("{event}\n")))), version + 1))
+    stream::unfold(2, async |piece| {
+        tokio::time::sleep(BETWEEN_PIECES).await;
+        let name = format!("m-{}", piece / 2);
+        let metadata =
+            json!({"name": name, "namespace": "default", "uid": name, "resourceVersion": name[2..]});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let event = format!("{}\n", json!({"type": "ADDED", "object": object}));
+        let half = if piece % 2 == 0 { &event[..9] } else { &event[9..] };
+        Some((Ok(Frame::data(Bytes::from(half.to_owned()))), piece + 1))
     })
 }
 

@@ -1,5 +1,7 @@
 //! Expiry, as kube's own watcher sees it.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -7,9 +9,10 @@ use kube::{
     Api, Config,
     runtime::watcher::{self, Event, watcher},
 };
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::server::{Client, PATIENCE, Server, ask};
+use super::server::{Client, Got, PATIENCE, Server, ask};
 use crate::faults::{Fault, Proxy, Select};
 
 fn api(proxy: &Proxy) -> Api<ConfigMap> {
@@ -43,13 +46,31 @@ async fn an_expired_watch_makes_the_watcher_list_again() {
 }
 
 #[tokio::test]
+async fn expiry_is_told_once_and_never_within_an_event() {
+    let (_server, proxy) = Server::proxied().await.unwrap();
+    for round in 0..10_u32 {
+        let mut client = Client::connect(&proxy).await.unwrap();
+        let watch =
+            tokio::spawn(async move { client.ask(Method::GET, "/api/v1/configmaps?watch=true").await });
+        // At another place of an event each time.
+        tokio::time::sleep(Duration::from_millis(60) + Duration::from_millis(5) * round).await;
+        assert_eq!(proxy.expire(&Select::all()), 1);
+        let Got::Whole(200, body) = timeout(PATIENCE, watch).await.unwrap().unwrap() else {
+            panic!("the watch was not ended in order")
+        };
+        let lines = std::str::from_utf8(&body).unwrap().lines();
+        let types = lines.map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone());
+        let types: Vec<Value> = types.collect();
+        let (last, before) = types.split_last().unwrap();
+        assert!(last == "ERROR" && !before.contains(&json!("ERROR")), "{types:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_new_watch_and_a_list_may_be_told_that_they_are_too_late() {
     let (server, proxy) = Server::proxied().await.unwrap();
     proxy.fault(Select::watches().nth(1), Fault::expired());
-    proxy.fault(
-        Select::lists().and(&Select::new(|asked| asked.parameter("continue").is_some())),
-        Fault::expired(),
-    );
+    proxy.fault(Select::continuations(), Fault::expired());
     let got = ask(&proxy, Method::GET, "/api/v1/configmaps?watch=true").await;
     assert_eq!(got.code(), Some(200));
     assert!(format!("{got:?}").contains(r#"\"code\":410"#), "{got:?}");
