@@ -22,6 +22,8 @@ pub const VPC_CLAIM_UID: &str = "kmetal.clastix.io/vpc-claim-uid";
 pub const CLUSTER_UID: &str = "kmetal.clastix.io/cluster-uid";
 /// On what serves a Service of a tenant cluster: the uid of the Service.
 pub const SERVICE_UID: &str = "kmetal.clastix.io/service-uid";
+/// On an EipClaim that was made for a Service of a tenant cluster: the Service's namespace and name, for people.
+pub const SERVICE: &str = "kmetal.clastix.io/service";
 
 /// On an object that Kube-OVN does not let go: changed now and then, because it looks at a deletion only when the
 /// object changes.

@@ -4,6 +4,7 @@
 //! what it means, so that code, tests and `docs/networking.md` cannot drift apart.
 
 pub mod eip_claim;
+pub mod service;
 pub mod subnet_claim;
 pub mod vpc_claim;
 

@@ -30,6 +30,7 @@ pub mod platform;
 pub mod range;
 pub mod report;
 pub mod sent;
+pub mod service;
 pub mod subnet;
 pub mod teardown;
 pub mod trigger;

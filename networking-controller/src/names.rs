@@ -32,6 +32,21 @@ pub fn eip(namespace: &str, claim: &str) -> String {
     name("eip", namespace, claim)
 }
 
+/// Name of the `nth` OvnDnatRule of an EipClaim.
+///
+/// Never the same twice: Kube-OVN 1.16 handles a deletion by name, a moment after the object is gone, and when there is
+/// another of that name by then, takes the translation of that one out of OVN.
+pub fn dnat(namespace: &str, claim: &str, nth: &str) -> String {
+    named("dnat", namespace, claim, &format!("dnat/{namespace}/{claim}/{nth}"))
+}
+
+/// Name of the EipClaim that is made for a Service that names none.
+pub fn own_claim(service_uid: &str) -> String {
+    let uid = service_uid.chars().map(|c| c.to_ascii_lowercase());
+    let uid: String = uid.map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(50).collect();
+    format!("service-{}", uid.trim_end_matches('-'))
+}
+
 /// Name of the OvnEip that Kube-OVN makes for a router on an external subnet. The rule is Kube-OVN's.
 pub fn router_eip(vpc: &str, external_subnet: &str) -> String {
     format!("{vpc}-{external_subnet}")
@@ -51,13 +66,17 @@ pub fn provider(namespace: &str, attachment: &str) -> String {
 }
 
 fn name(kind: &str, namespace: &str, claim: &str) -> String {
+    // '/' occurs in none of the three, so no two triples give the same text.
+    named(kind, namespace, claim, &format!("{kind}/{namespace}/{claim}"))
+}
+
+fn named(kind: &str, namespace: &str, claim: &str, identity: &str) -> String {
     let readable: String = format!("{namespace}-{claim}")
         .chars()
         .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
         .take(READABLE)
         .collect();
-    // '/' occurs in none of the three, so no two triples give the same text.
-    let digest = Sha256::digest(format!("{kind}/{namespace}/{claim}"));
+    let digest = Sha256::digest(identity);
     let mut name = format!("{kind}-{}-", readable.trim_end_matches('-'));
     for byte in digest.iter().take(8) {
         // Writing to a String cannot fail.
@@ -88,6 +107,7 @@ mod tests {
     fn moving_the_dash_between_namespace_and_name_gives_another_name() {
         assert_ne!(vpc("a-b", "c"), vpc("a", "b-c"));
         assert_ne!(vpc("a", "b"), subnet("a", "b"));
+        assert_ne!(dnat("a", "b", "1"), dnat("a", "b", "2"));
     }
 
     #[test]
@@ -105,7 +125,8 @@ mod tests {
     fn names_are_dns_labels_with_room_for_what_kube_ovn_appends() {
         for (namespace, claim) in [("a", "b"), (&*"n".repeat(63), &*"c".repeat(63)), ("x", "ends.with-.dots")]
         {
-            for name in [vpc(namespace, claim), subnet(namespace, claim), snat(namespace, claim)] {
+            let dnat = dnat(namespace, claim, &"n".repeat(99));
+            for name in [vpc(namespace, claim), subnet(namespace, claim), snat(namespace, claim), dnat] {
                 assert!(name.len() <= 46, "{name}");
                 assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
                 assert!(name.starts_with(|c: char| c.is_ascii_lowercase()));

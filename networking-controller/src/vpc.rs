@@ -5,6 +5,8 @@ mod egress;
 mod observe;
 mod plan;
 
+pub(crate) use egress::attached;
+
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt, stream};
