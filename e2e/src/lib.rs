@@ -31,6 +31,7 @@ pub mod programs;
 pub mod promises;
 pub mod reach;
 pub mod rig;
+pub mod services;
 pub mod setup;
 pub mod steps;
 pub mod tenant_cluster;

@@ -65,11 +65,15 @@ pub fn values(offers: &[Offer]) -> Value {
             })
         })
         .collect();
-    json!({ "platform": {
-        "providerNetworks": networks,
-        "protectedCIDRs": [MANAGEMENT, "10.96.0.0/16", "10.244.0.0/16", "2001:db8:ff::/48"],
-        "tenantControlPlanePools": [CONTROL_PLANES],
-    }})
+    json!({
+        "platform": {
+            "providerNetworks": networks,
+            "protectedCIDRs": [MANAGEMENT, "10.96.0.0/16", "10.244.0.0/16", "2001:db8:ff::/48"],
+            "tenantControlPlanePools": [CONTROL_PLANES],
+        },
+        // Where the kit's tenant clusters are.
+        "tenantClusters": {"apiServers": {"loopback": true}},
+    })
 }
 
 impl Networking {

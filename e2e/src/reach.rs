@@ -9,6 +9,7 @@ mod directory;
 pub mod liar;
 pub mod matrix;
 mod port;
+pub mod public;
 mod trace;
 
 use std::{fmt, net::IpAddr};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kmetal_runtime::Options;
+use kmetal_runtime::{Options, TenantOptions};
 
 /// Turns the claims of tenants into isolated Kube-OVN networks.
 #[derive(clap::Parser, Debug, Clone)]
@@ -16,6 +16,9 @@ pub struct Config {
     /// Namespace in which kube-ovn-controller keeps its Lease, its sign of life.
     #[arg(long, env = "KMETAL_KUBE_OVN_NAMESPACE", default_value = "kube-system")]
     pub kube_ovn_namespace: String,
+    /// Where API servers of tenant clusters may be.
+    #[command(flatten)]
+    pub tenants: TenantOptions,
 }
 
 impl AsRef<Options> for Config {

@@ -35,6 +35,7 @@ use crate::{
     platform::{PlatformFile, State},
     range::Range,
     sent::Sent,
+    service::{self, Tenants},
     subnet::Ranges,
 };
 
@@ -177,6 +178,10 @@ pub struct Context {
     pub(crate) ranges: Ranges,
     /// OvnEips that were sent and may not be in the cache yet, with the address that was asked for.
     pub sent_eips: Sent<Option<Ipv4Addr>>,
+    /// The tenant clusters.
+    pub tenants: Tenants,
+    /// What the passes of their Services share.
+    pub services: service::Shared,
 }
 
 impl Context {

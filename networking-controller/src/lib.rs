@@ -4,6 +4,7 @@
 //! | question | module |
 //! |---|---|
 //! | what a VpcClaim, SubnetClaim or EipClaim needs now | [`vpc`], [`subnet`], [`eip`]: `observe` reads, `plan` decides, [`mod@apply`] writes |
+//! | how a Service of a tenant cluster gets an address | [`service`] |
 //! | what keeps tenants apart | [`isolation`] |
 //! | what the platform's engineers state | [`platform`] |
 //! | which addresses are in use behind which VPC | [`bound`] |
@@ -29,6 +30,7 @@ pub mod orphans;
 pub mod platform;
 pub mod range;
 pub mod report;
+pub mod route;
 pub mod sent;
 pub mod service;
 pub mod subnet;
@@ -46,6 +48,7 @@ use crate::{
     kube_ovn::Health,
     platform::PlatformFile,
     sent::Sent,
+    service::{InTenant, Tenants},
 };
 
 /// The whole process, from leadership to the last reconcile.
@@ -67,6 +70,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         sent_subnets: Sent::default(),
         ranges: subnet::Ranges::default(),
         sent_eips: Sent::default(),
+        tenants: Tenants::start(&process, &caches.clusters, &config.tenants, InTenant::watch),
+        services: service::Shared::default(),
         process,
         caches,
     });
@@ -76,7 +81,9 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         subnet::run(context.clone()),
         eip::run(context.clone()),
         orphans::run(context.clone()),
-        gateways::run(context),
+        gateways::run(context.clone()),
+        service::run(context.clone()),
+        route::run(context),
     );
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use kmetal_crds::{
-    foreign::kube_ovn::Vpc,
+    foreign::kube_ovn::{OvnDnatRule, Vpc},
     networking::{EipClaim, SubnetClaim, VpcClaim},
 };
 use kmetal_runtime::{Presence, Result, repeat};
@@ -32,12 +32,15 @@ use crate::{
     claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
     context::Context,
     kube_ovn::KubeOvn,
-    names, subnet,
+    names, service, subnet,
     teardown::{self, Step, SubnetObjects},
 };
 
 /// Without any change the world is looked at so often.
 const INTERVAL: Duration = Duration::from_secs(30);
+
+/// Seconds for which a Service is left to let an address go by itself.
+const SERVICE: i64 = 30;
 
 /// Sweeps until the process stops.
 pub async fn run(context: Arc<Context>) {
@@ -231,7 +234,9 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         let rules = caches.dnats_of(claim)?;
         if !rules.is_empty() {
             let now = context.now();
-            return Ok(rules.iter().filter_map(|rule| teardown::dnat(rule, now)).collect());
+            // The Service has to say first that it has the address no more; a tenant's API server may keep it from that.
+            let may_go = |rule: &&OvnDnatRule| waited >= SERVICE || !service::is_kept(context, rule);
+            return Ok(rules.iter().filter(may_go).filter_map(|rule| teardown::dnat(rule, now)).collect());
         }
         let name = names::eip(&claim.namespace, &claim.name);
         let eip = caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?;

@@ -54,13 +54,13 @@ where
     }
     let calm = condition::is_true(after_conditions, READY);
     let pause = if calm { CALM } else { ANXIOUS };
-    // Spread, so that claims that were converged together are not looked at together for ever.
-    let spread = claim
-        .uid()
-        .unwrap_or_default()
-        .bytes()
-        .fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    Ok(Action::requeue(pause + Duration::from_millis(spread % (pause.as_secs() * 100))))
+    Ok(Action::requeue(spread(&claim.uid().unwrap_or_default(), pause)))
+}
+
+/// The pause and up to a tenth more, so that objects that were converged together are not looked at together for ever.
+pub fn spread(uid: &str, pause: Duration) -> Duration {
+    let spread = uid.bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    pause + Duration::from_millis(spread % (pause.as_secs() * 100).max(1))
 }
 
 async fn tell<K>(context: &Context, claim: &K, conditions: &[Condition])

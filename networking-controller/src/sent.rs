@@ -20,28 +20,44 @@ type InScope<T> = HashMap<String, (T, Instant)>;
 
 /// Objects of one kind that were sent, by what their claims compete in: a VPC, a provider network.
 pub struct Sent<T> {
-    sent: Mutex<HashMap<String, InScope<T>>>,
+    lost: Duration,
+    scopes: Mutex<HashMap<String, InScope<T>>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl<T> Default for Sent<T> {
     fn default() -> Self {
-        Self { sent: Mutex::default(), turns: Mutex::default() }
+        Self::lost_after(LOST)
+    }
+}
+
+impl<T> Sent<T> {
+    /// The same with another time after which what no watch has shown was never made.
+    pub fn lost_after(lost: Duration) -> Self {
+        Self { lost, scopes: Mutex::default(), turns: Mutex::default() }
     }
 }
 
 impl<T: Clone> Sent<T> {
     /// Notes an object before it is sent: also when the answer is lost it may exist.
     pub fn note(&self, scope: &str, object: &str, holds: T) {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         sent.entry(scope.to_owned()).or_default().insert(object.to_owned(), (holds, Instant::now()));
+    }
+
+    /// Forgets an object whose creation the API server has refused.
+    pub fn forget(&self, scope: &str, object: &str) {
+        let mut sent = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(in_scope) = sent.get_mut(scope) {
+            in_scope.remove(object);
+        }
     }
 
     /// Forgets what is in the cache, which `shown` names, and returns the rest of that scope.
     pub fn pending(&self, scope: &str, shown: &HashSet<String>) -> HashMap<String, T> {
-        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sent = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(in_scope) = sent.get_mut(scope) else { return HashMap::new() };
-        in_scope.retain(|object, (_, at)| !shown.contains(object) && at.elapsed() < LOST);
+        in_scope.retain(|object, (_, at)| !shown.contains(object) && at.elapsed() < self.lost);
         let rest: HashMap<String, T> =
             in_scope.iter().map(|(object, (holds, _))| (object.clone(), holds.clone())).collect();
         if rest.is_empty() {

@@ -141,14 +141,17 @@ async fn the_platform_file_says_what_the_values_say() -> Result<()> {
 
 #[test]
 fn every_reason_is_explained_in_the_documentation() -> Result<()> {
-    let source = fs::read_to_string(places::workspace().join("crds/src/networking.rs"))?;
+    let read = |file: &str| fs::read_to_string(places::workspace().join("crds/src").join(file));
     let page = fs::read_to_string(places::workspace().join("docs/networking.md"))?;
-    let reasons = source.split_once("pub mod reason").map_or("", |(_, reasons)| reasons);
-    let reasons: Vec<&str> =
-        reasons.split('"').skip(1).step_by(2).filter(|text| !text.contains(' ')).collect();
-    ensure!(reasons.len() > 10, "no reasons found: {reasons:?}");
-    for reason in reasons {
-        ensure!(page.contains(&format!("`{reason}`")), "docs/networking.md does not explain {reason}");
+    for file in ["networking.rs", "networking/service.rs"] {
+        let source = read(file)?;
+        let reasons = source.split_once("pub mod reason").map_or("", |(_, reasons)| reasons);
+        let reasons: Vec<&str> =
+            reasons.split('"').skip(1).step_by(2).filter(|text| !text.contains(' ')).collect();
+        ensure!(reasons.len() > 10, "no reasons found in {file}: {reasons:?}");
+        for reason in reasons {
+            ensure!(page.contains(&format!("`{reason}`")), "docs/networking.md does not explain {reason}");
+        }
     }
     Ok(())
 }

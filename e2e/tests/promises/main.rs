@@ -18,4 +18,5 @@ mod policy;
 mod processes;
 mod remains;
 mod restarts;
+mod services;
 mod tenant_clusters;

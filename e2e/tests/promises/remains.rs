@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::ClusterResourceScope;
 use kmetal_crds::{
     foreign::{
-        kube_ovn::{OvnEip, OvnSnatRule, Subnet, Vpc},
+        kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
     names::CLAIM_UID,
@@ -91,6 +91,7 @@ pub async fn objects(networking: &Networking) -> Result<Vec<String>> {
     found.extend(cluster_wide::<Subnet>(networking, &labelled).await?);
     // Nobody but the claims' routers has one.
     found.extend(cluster_wide::<OvnSnatRule>(networking, &all).await?);
+    found.extend(cluster_wide::<OvnDnatRule>(networking, &all).await?);
     found.extend(cluster_wide::<OvnEip>(networking, &all).await?);
     found.extend(listed(&Api::<NetworkAttachmentDefinition>::all(client), &labelled).await?);
     Ok(found)

@@ -96,3 +96,97 @@ pub fn plan(claim: &EipClaim, seen: &Seen, now: Timestamp) -> Vec<Change> {
 pub fn own(claim: &EipClaim) -> Option<Trace> {
     Trace::of_labels(claim).filter(|own| is_own(claim, &own.cluster_uid, &own.service_uid))
 }
+
+#[cfg(test)]
+mod tests {
+    use kmetal_crds::{
+        foreign::kube_ovn::{OvnDnatRuleSpec, OvnDnatRuleStatus},
+        networking::{BoundCluster, BoundService, EipClaimSpec, EipClaimStatus},
+    };
+
+    use super::*;
+    use crate::{change::Change::DeleteDnat, names};
+
+    fn binding(service_uid: &str) -> Binding {
+        let service = BoundService { uid: service_uid.into(), ..BoundService::default() };
+        Binding { cluster: BoundCluster { uid: "blue".into(), ..BoundCluster::default() }, service }
+    }
+
+    fn claim(bound: Option<&str>) -> EipClaim {
+        let mut claim = EipClaim::new("shop", EipClaimSpec::default());
+        claim.metadata.uid = Some("uid-shop".into());
+        claim.status = Some(EipClaimStatus { bound_to: bound.map(binding), ..EipClaimStatus::default() });
+        claim
+    }
+
+    fn own_of(service_uid: &str, bound: bool) -> EipClaim {
+        let mut own = claim(bound.then_some(service_uid));
+        own.metadata.name = Some(names::own_claim(service_uid));
+        own.labels_mut().insert(CLUSTER_UID.into(), "blue".into());
+        own.labels_mut().insert(SERVICE_UID.into(), service_uid.into());
+        own
+    }
+
+    fn rule(name: &str, service_uid: &str) -> OvnDnatRule {
+        let mut rule = OvnDnatRule::new(name, OvnDnatRuleSpec::default());
+        rule.status = Some(OvnDnatRuleStatus { ready: true });
+        rule.labels_mut().insert(CLUSTER_UID.into(), "blue".into());
+        rule.labels_mut().insert(SERVICE_UID.into(), service_uid.into());
+        rule
+    }
+
+    fn seen(keeper: Keeper, rules: Vec<(OvnDnatRule, Keeper)>) -> Seen {
+        Seen { bound: keeper, made_for: keeper, rules, pending: false }
+    }
+
+    fn words(claim: &EipClaim, seen: &Seen) -> Vec<String> {
+        let word = |change: &Change| match change {
+            Change::Under(DeleteDnat(target)) => format!("unlead {}", target.name),
+            Change::Unbind(_) => "unbind".into(),
+            Change::DeleteClaim(_) => "delete".into(),
+            other => panic!("{other:?}"),
+        };
+        plan(claim, seen, Timestamp::from_second(1_000).unwrap()).iter().map(word).collect()
+    }
+
+    #[test]
+    fn what_a_service_left_goes_rules_first() {
+        let rules = || vec![(rule("a", "1"), Keeper::Nobody), (rule("b", "1"), Keeper::Nobody)];
+        let named = claim(Some("1"));
+        assert_eq!(words(&named, &seen(Keeper::Nobody, rules())), ["unlead a", "unlead b"]);
+        assert_eq!(words(&named, &seen(Keeper::Nobody, vec![])), ["unbind"]);
+        assert_eq!(words(&own_of("1", true), &seen(Keeper::Nobody, vec![])), ["unbind", "delete"]);
+        assert_eq!(words(&own_of("1", false), &seen(Keeper::Nobody, vec![])), ["delete"]);
+    }
+
+    #[test]
+    fn a_rule_that_may_be_under_way_keeps_the_binding() {
+        let seen = Seen { pending: true, ..seen(Keeper::Nobody, vec![]) };
+        assert_eq!(words(&claim(Some("1")), &seen), [""; 0]);
+    }
+
+    #[test]
+    fn nothing_is_done_for_a_service_that_is_there_or_may_be() {
+        for keeper in [Keeper::Service, Keeper::Unknown] {
+            let rules = vec![(rule("a", "1"), keeper)];
+            for claim in [claim(Some("1")), own_of("1", true), own_of("1", false)] {
+                assert_eq!(words(&claim, &seen(keeper, rules.clone())), [""; 0], "{keeper:?}");
+                assert_eq!(words(&claim, &seen(keeper, vec![])), [""; 0], "{keeper:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_that_was_left_goes_beside_one_that_serves() {
+        let rules = vec![(rule("old", "1"), Keeper::Nobody), (rule("new", "2"), Keeper::Service)];
+        assert_eq!(words(&claim(Some("2")), &seen(Keeper::Service, rules)), ["unlead old"]);
+    }
+
+    #[test]
+    fn a_claim_that_its_owner_labelled_is_not_one_that_was_made() {
+        let mut named = claim(None);
+        named.labels_mut().insert(CLUSTER_UID.into(), "blue".into());
+        named.labels_mut().insert(SERVICE_UID.into(), "1".into());
+        assert_eq!(words(&named, &seen(Keeper::Nobody, vec![])), [""; 0]);
+    }
+}

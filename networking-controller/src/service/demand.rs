@@ -179,12 +179,12 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn service(spec: Value) -> Service {
+    fn service(spec: &Value) -> Service {
         serde_json::from_value(json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": spec }))
             .unwrap()
     }
 
-    fn balancer(more: Value) -> Service {
+    fn balancer(more: &Value) -> Service {
         let mut spec = json!({
             "type": "LoadBalancer",
             "ipFamilies": ["IPv4"],
@@ -193,7 +193,7 @@ mod tests {
             "ports": [{ "port": 443, "nodePort": 30443, "protocol": "TCP" }],
         });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        service(spec)
+        service(&spec)
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             (json!({ "type": "ClusterIP" }), false),
             (json!({}), false),
         ] {
-            assert_eq!(is_asked(&service(spec.clone())), asked, "{spec}");
+            assert_eq!(is_asked(&service(&spec)), asked, "{spec}");
         }
         assert!(!is_asked(&Service::default()));
     }
@@ -227,7 +227,7 @@ mod tests {
             (json!({ "ports": [{ "port": 443, "nodePort": 0 }] }), reason::NO_NODE_PORT),
             (json!({ "ports": [{ "port": 443, "nodePort": 70000 }] }), reason::NO_NODE_PORT),
         ] {
-            let refused = Demand::check(&balancer(more.clone())).unwrap_err();
+            let refused = Demand::check(&balancer(&more)).unwrap_err();
             assert_eq!(refused.reason, wanted, "{more}");
         }
     }
@@ -241,7 +241,7 @@ mod tests {
             json!({ "ipFamilies": null }),
             json!({ "ports": null }),
         ] {
-            assert!(Demand::check(&balancer(more.clone())).is_ok(), "{more}");
+            assert!(Demand::check(&balancer(&more)).is_ok(), "{more}");
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
             { "name": "dns", "port": 53, "nodePort": 30054, "protocol": "UDP" },
         ]);
         let demand =
-            Demand::check(&balancer(json!({ "ports": ports, "externalTrafficPolicy": "Local" }))).unwrap();
+            Demand::check(&balancer(&json!({ "ports": ports, "externalTrafficPolicy": "Local" }))).unwrap();
         let port = |name: &str, protocol, node| Port { name: name.into(), protocol, external: 53, node };
         assert_eq!(demand.ports, [port("dns-tcp", Protocol::Tcp, 30053), port("dns", Protocol::Udp, 30054)]);
         assert!(demand.local);
@@ -260,21 +260,21 @@ mod tests {
 
     #[test]
     fn the_annotation_names_a_claim_and_without_one_the_service_gets_its_own() {
-        let mut service = balancer(json!({ "loadBalancerIP": "203.0.113.9" }));
+        let mut service = balancer(&json!({ "loadBalancerIP": "203.0.113.9" }));
         let wish = |service: &Service| Demand::check(service).unwrap().wish;
         assert_eq!(wish(&service), Wish::Own(Some(Ipv4Addr::new(203, 0, 113, 9))));
         service.annotations_mut().insert(EIP_CLAIM.into(), String::new());
         assert_eq!(wish(&service), Wish::Own(Some(Ipv4Addr::new(203, 0, 113, 9))));
         service.annotations_mut().insert(EIP_CLAIM.into(), "shop".into());
         assert_eq!(wish(&service), Wish::Named("shop".into()));
-        assert_eq!(wish(&balancer(json!({ "loadBalancerIP": "2001:db8::1" }))), Wish::Own(None));
-        assert_eq!(wish(&balancer(json!({ "loadBalancerIP": "any" }))), Wish::Own(None));
+        assert_eq!(wish(&balancer(&json!({ "loadBalancerIP": "2001:db8::1" }))), Wish::Own(None));
+        assert_eq!(wish(&balancer(&json!({ "loadBalancerIP": "any" }))), Wish::Own(None));
     }
 
     #[test]
     fn affinity_is_served_with_a_warning() {
-        let demand = Demand::check(&balancer(json!({ "sessionAffinity": "ClientIP" }))).unwrap();
+        let demand = Demand::check(&balancer(&json!({ "sessionAffinity": "ClientIP" }))).unwrap();
         assert_eq!(demand.warnings[0].reason, reason::SESSION_AFFINITY_LIMITED);
-        assert!(Demand::check(&balancer(json!({}))).unwrap().warnings.is_empty());
+        assert!(Demand::check(&balancer(&json!({}))).unwrap().warnings.is_empty());
     }
 }

@@ -181,7 +181,7 @@ pub fn rules(
 }
 
 /// The port of the address that a rule has; none for one that is not of our making.
-fn socket(rule: &OvnDnatRule) -> Option<Socket> {
+pub fn socket(rule: &OvnDnatRule) -> Option<Socket> {
     let protocol = match rule.spec.protocol.as_str() {
         "tcp" => Protocol::Tcp,
         "udp" => Protocol::Udp,

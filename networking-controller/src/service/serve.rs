@@ -127,10 +127,10 @@ fn lead(ours: &Ours<'_>, demand: &Demand, network: &Network, port: &Port, presen
         None => return unknown("EndpointSlices"),
         Some(by_port) => Some(by_port.get(&port.name).unwrap_or(&nowhere)),
     };
-    let seed = ours.uid();
+    let spread = ours.uid();
     let field = Field { workers, segments: &network.segments, endpoints, present };
     let lack = || {
-        let elsewhere = choose(&seed, Field { endpoints: None, ..field });
+        let elsewhere = choose(&spread, Field { endpoints: None, ..field });
         if endpoints.is_some() && matches!(elsewhere, Choice::Serving(_)) {
             Refused {
                 reason: reason::NO_READY_ENDPOINT,
@@ -149,7 +149,7 @@ fn lead(ours: &Ours<'_>, demand: &Demand, network: &Network, port: &Port, presen
             }
         }
     };
-    match choose(&seed, field) {
+    match choose(&spread, field) {
         Choice::Serving(worker) => Lead { worker: Some(worker), lacking: None },
         Choice::Stranded(worker) => Lead { worker: Some(worker), lacking: Some(lack()) },
         Choice::Nobody => Lead { worker: None, lacking: Some(lack()) },

@@ -43,12 +43,10 @@ pub struct Worker {
     pub name: String,
     /// What it says its internal addresses are.
     pub addresses: Vec<Ipv4Addr>,
-    /// Whether the kubelet is Ready.
+    /// Whether its kubelet is Ready and it is not on its way out.
     pub ready: bool,
     /// Whether new Pods may go there.
     pub schedulable: bool,
-    /// Whether it is on its way out.
-    pub leaving: bool,
     /// Whether its owner wants no load balancer's traffic there.
     pub excluded: bool,
 }
@@ -59,6 +57,8 @@ impl From<&Node> for Worker {
         let spec = node.spec.clone().unwrap_or_default();
         let addresses = status.addresses.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
+        let leaves = is_deleting(node)
+            || spec.taints.unwrap_or_default().iter().any(|taint| taint.key == TO_BE_DELETED);
         Self {
             name: node.name_any(),
             addresses: addresses
@@ -66,10 +66,8 @@ impl From<&Node> for Worker {
                 .filter(|address| address.type_ == "InternalIP")
                 .filter_map(|address| address.address.parse().ok())
                 .collect(),
-            ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+            ready: !leaves && conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
             schedulable: !spec.unschedulable.unwrap_or_default(),
-            leaving: is_deleting(node)
-                || spec.taints.unwrap_or_default().iter().any(|taint| taint.key == TO_BE_DELETED),
             excluded: node.labels().contains_key(EXCLUDE_NODE),
         }
     }
@@ -115,9 +113,8 @@ pub enum Choice {
 pub fn choose(seed: &str, field: Field<'_>) -> Choice {
     let of = |worker: &Worker| worker.address(field.segments);
     let has_endpoint = |worker: &Worker| field.endpoints.is_none_or(|nodes| nodes.contains(&worker.name));
-    let serves = |worker: &&Worker| {
-        worker.ready && !worker.leaving && !worker.excluded && has_endpoint(worker) && of(worker).is_some()
-    };
+    let serves =
+        |worker: &&Worker| worker.ready && !worker.excluded && has_endpoint(worker) && of(worker).is_some();
     let present = field.present.filter(|present| {
         field.workers.iter().any(|worker| !worker.excluded && of(worker) == Some(*present))
     });

@@ -19,7 +19,7 @@ fn roles(objects: &[DynamicObject]) -> Vec<&DynamicObject> {
 }
 
 #[tokio::test]
-async fn no_rule_holds_a_wildcard_or_reads_secrets() -> Result<()> {
+async fn no_rule_holds_a_wildcard_and_only_named_processes_read_secrets() -> Result<()> {
     for chart in all()? {
         for role in roles(&chart.render().await?) {
             for rule in rules(role)? {
@@ -28,7 +28,11 @@ async fn no_rule_holds_a_wildcard_or_reads_secrets() -> Result<()> {
                 let mut words = rule.verbs.iter().chain(&resources).chain(&groups);
                 let wildcard = words.any(|word| word.contains('*'));
                 ensure!(!wildcard, "{}: {rule:?}", role.name_any());
-                ensure!(!resources.iter().any(|r| r == "secrets"), "{} reads Secrets", role.name_any());
+                if resources.iter().any(|resource| resource == "secrets") {
+                    // Kubeconfigs of tenant clusters: docs/security.md says what that means.
+                    let may = role.name_any() == "kmetal-networking" && resources == ["secrets"];
+                    ensure!(may && rule.verbs == ["get", "list", "watch"], "{}: {rule:?}", role.name_any());
+                }
             }
         }
     }

@@ -40,7 +40,9 @@ fn known_settings(package: &str) -> Result<BTreeSet<String>> {
 
 #[tokio::test]
 async fn a_deployment_sets_exactly_what_its_process_reads() -> Result<()> {
-    let objects = networking(json!({})).render().await?;
+    let cidrs = json!(["192.0.2.0/24", "2001:db8::/32"]);
+    let lists = json!({"apiServers": {"allow": cidrs, "deny": cidrs}});
+    let objects = networking(json!({"tenantClusters": lists})).render().await?;
     for deployment in deployments(&objects)? {
         let container = container(&deployment)?;
         let set: BTreeSet<String> = container.env.iter().flatten().map(|env| env.name.clone()).collect();

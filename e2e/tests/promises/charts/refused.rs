@@ -36,6 +36,18 @@ async fn kmetal_networking_refuses_bad_values() -> Result<()> {
         (json!({"kubeOvn": {"namespace": "Kube_System"}}), "/kubeOvn/namespace"),
         (json!({"kubeOvn": {"serviceAccounts": ["kube-system:ovn"]}}), "/kubeOvn/serviceAccounts/0"),
         (json!({"kubeOvn": {"serviceAccounts": "ovn"}}), "/kubeOvn/serviceAccounts"),
+        (
+            json!({"tenantClusters": {"apiServers": {"allow": ["10.0.0.1"]}}}),
+            "/tenantClusters/apiServers/allow/0",
+        ),
+        (
+            json!({"tenantClusters": {"apiServers": {"deny": "10.0.0.0/8"}}}),
+            "/tenantClusters/apiServers/deny",
+        ),
+        (
+            json!({"tenantClusters": {"apiServers": {"loopback": "yes"}}}),
+            "/tenantClusters/apiServers/loopback",
+        ),
         (json!({"admissionPolicy": {"enabled": "yes"}}), "/admissionPolicy/enabled"),
         (json!({"admissionPolicy": {"enable": true}}), "enable"),
         (json!({"networkPolicy": {"enabled": "yes"}}), "/networkPolicy/enabled"),

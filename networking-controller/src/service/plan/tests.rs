@@ -1,6 +1,6 @@
 //! Every row of what `docs/networking.md` promises of a Service, on facts written by hand.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kmetal_crds::networking::{Binding, BoundCluster, BoundService};
 use serde_json::json;
 
@@ -14,11 +14,11 @@ fn own() -> String {
 }
 
 fn plain() -> Service {
-    service("s-1", json!({}))
+    service("s-1", &json!({}))
 }
 
 /// Served by the EipClaim `shop`.
-fn served(more: serde_json::Value) -> World {
+fn served(more: &serde_json::Value) -> World {
     let mut world = World::with(naming(service("s-1", more), "shop"), vec![claim("shop", 4)]);
     world.settle();
     assert_eq!(world.reason(), reason::READY, "{:#?}", world.log);
@@ -46,7 +46,7 @@ fn a_service_that_names_a_claim_is_bound_led_and_told_last() {
 
 #[test]
 fn a_service_that_names_none_gets_one_of_its_own_and_takes_it_along() {
-    let mut world = World::with(service("s-1", json!({ "loadBalancerIP": "203.0.113.99" })), vec![]);
+    let mut world = World::with(service("s-1", &json!({ "loadBalancerIP": "203.0.113.99" })), vec![]);
     world.settle();
     assert_eq!(world.reason(), reason::READY, "{:#?}", world.log);
     let made = world.claim(&own());
@@ -75,7 +75,7 @@ fn services_of_others_are_untouched() {
         (json!({ "type": "ClusterIP" }), false),
         (json!({ "type": "NodePort" }), false),
     ] {
-        let mut service = service("s-1", more.clone());
+        let mut service = service("s-1", &more);
         service.finalizers_mut().push(CLEANUP.into());
         let mut world = World::with(service, vec![claim("shop", 4)]);
         let plan = world.plan();
@@ -96,7 +96,7 @@ fn an_address_that_somebody_else_wrote_is_not_touched_before_there_is_another() 
 
 #[test]
 fn a_deleted_service_gives_all_back_in_order() {
-    let mut world = served(json!({ "ports": ports(&[80, 443]) }));
+    let mut world = served(&json!({ "ports": ports(&[80, 443]) }));
     deleted(&mut world);
     world.settle();
     let wanted = ["status Releasing -", "unlead 80", "unlead 443", "unbind shop", "release"];
@@ -106,7 +106,7 @@ fn a_deleted_service_gives_all_back_in_order() {
 
 #[test]
 fn a_service_that_is_a_load_balancer_no_more_is_let_go() {
-    let mut world = served(json!({}));
+    let mut world = served(&json!({}));
     let spec = world.service().spec.as_mut().unwrap();
     (spec.type_, spec.load_balancer_class) = (Some("ClusterIP".into()), None);
     world.settle();
@@ -118,7 +118,7 @@ fn a_service_that_is_a_load_balancer_no_more_is_let_go() {
 
 #[test]
 fn another_claim_is_taken_only_when_the_first_one_is_given_back() {
-    let mut world = served(json!({}));
+    let mut world = served(&json!({}));
     world.claims.push(claim("mail", 5));
     world
         .service()
@@ -154,9 +154,9 @@ fn from_its_own_address_to_a_named_one_and_back() {
 
 #[test]
 fn a_claim_that_was_made_anew_under_its_name_is_bound_anew() {
-    let mut world = served(json!({}));
+    let mut world = served(&json!({}));
     // Its finalizer was torn out; the address may be anybody's soon.
-    world.claims = vec![EipClaim { metadata: Default::default(), ..claim("shop", 7) }];
+    world.claims = vec![EipClaim { metadata: ObjectMeta::default(), ..claim("shop", 7) }];
     world.claims[0].metadata.name = Some("shop".into());
     world.claims[0].metadata.namespace = Some("acme".into());
     world.claims[0].metadata.uid = Some("uid-other".into());
@@ -237,7 +237,7 @@ fn an_address_of_another_network_is_refused_and_one_of_its_own_is_exchanged() {
 
 #[test]
 fn a_service_that_asks_for_what_there_is_not_is_closed_and_keeps_its_address() {
-    let mut world = served(json!({}));
+    let mut world = served(&json!({}));
     world.service().spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["192.0.2.0/24".into()]);
     world.settle();
     assert_eq!(world.log, ["unlead 443", "status SourceRangesUnsupported -"]);
@@ -252,8 +252,8 @@ fn a_service_that_asks_for_what_there_is_not_is_closed_and_keeps_its_address() {
 
 #[test]
 fn missing_facts_take_nothing_away() {
-    let refused = || Err(Refused { reason: reason::NETWORK_NOT_READY, message: "no VpcClaim".into() });
     type Harm = Box<dyn Fn(&mut World)>;
+    let refused = || Err(Refused { reason: reason::NETWORK_NOT_READY, message: "no VpcClaim".into() });
     let harms: [(&str, Harm); 4] = [
         ("network", Box::new(move |world| world.network = refused())),
         ("nodes", Box::new(|world| world.workers = None)),
@@ -267,7 +267,7 @@ fn missing_facts_take_nothing_away() {
         ),
     ];
     for (name, harm) in harms {
-        let mut world = served(json!({}));
+        let mut world = served(&json!({}));
         harm(&mut world);
         world.settle();
         assert!(world.log.iter().all(|line| line.ends_with(" 203.0.113.4")), "{name}: {:#?}", world.log);
@@ -278,7 +278,7 @@ fn missing_facts_take_nothing_away() {
 
 #[test]
 fn the_address_is_shown_on_while_ports_and_workers_change() {
-    let mut world = served(json!({ "ports": ports(&[80]) }));
+    let mut world = served(&json!({ "ports": ports(&[80]) }));
     world.service().spec.as_mut().unwrap().ports = serde_json::from_value(ports(&[80, 443])).unwrap();
     world.settle();
     assert_eq!(world.log[1..], ["status Updating 203.0.113.4", "status Ready 203.0.113.4"]);
@@ -304,7 +304,7 @@ fn the_address_is_shown_on_while_ports_and_workers_change() {
 fn a_local_service_follows_its_endpoints_port_by_port() {
     let mut world = World::with(
         naming(
-            service("s-1", json!({ "ports": ports(&[80, 443]), "externalTrafficPolicy": "Local" })),
+            service("s-1", &json!({ "ports": ports(&[80, 443]), "externalTrafficPolicy": "Local" })),
             "shop",
         ),
         vec![claim("shop", 4)],
@@ -331,7 +331,7 @@ fn a_local_service_follows_its_endpoints_port_by_port() {
 
 #[test]
 fn warnings_come_with_what_is_served() {
-    let mut world = served(json!({ "sessionAffinity": "ClientIP", "loadBalancerIP": "203.0.113.200" }));
+    let mut world = served(&json!({ "sessionAffinity": "ClientIP", "loadBalancerIP": "203.0.113.200" }));
     let warned: Vec<&str> = world.plan().warnings.iter().map(|warning| warning.reason).collect();
     assert_eq!(warned, [reason::SESSION_AFFINITY_LIMITED, reason::LOAD_BALANCER_IP_IGNORED]);
     world.service().spec.as_mut().unwrap().ip_families = Some(vec!["IPv4".into(), "IPv6".into()]);
@@ -341,7 +341,7 @@ fn warnings_come_with_what_is_served() {
 
 #[test]
 fn a_torn_finalizer_is_put_back_while_something_hangs_on_it() {
-    let mut world = served(json!({}));
+    let mut world = served(&json!({}));
     world.service().metadata.finalizers = None;
     world.settle();
     assert_eq!(world.log, ["hold"]);

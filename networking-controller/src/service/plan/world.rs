@@ -16,7 +16,7 @@ pub fn at(second: i64) -> Timestamp {
 }
 
 /// Service `shop/web` of Cluster `blue` with TCP 443; `more` of its spec.
-pub fn service(uid: &str, more: serde_json::Value) -> Service {
+pub fn service(uid: &str, more: &serde_json::Value) -> Service {
     let mut spec = json!({
         "type": "LoadBalancer",
         "ipFamilies": ["IPv4"],

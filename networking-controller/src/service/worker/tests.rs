@@ -55,9 +55,8 @@ fn the_choice_stays_while_it_serves() {
 #[test]
 fn the_choice_moves_when_its_worker_no_longer_serves_and_another_does() {
     type Harm = fn(&mut Worker);
-    let harms: [(&str, Harm); 5] = [
+    let harms: [(&str, Harm); 4] = [
         ("not ready", |worker| worker.ready = false),
-        ("leaving", |worker| worker.leaving = true),
         ("excluded", |worker| worker.excluded = true),
         ("outside of the VPC", |worker| worker.addresses = vec![Ipv4Addr::new(192, 0, 2, 7)]),
         ("no address", |worker| worker.addresses.clear()),
@@ -76,8 +75,6 @@ fn while_nobody_else_serves_the_present_worker_goes_on_unless_it_is_gone_or_unwa
     let mut lone = [worker("a", 10)];
     lone[0].ready = false;
     assert_eq!(choice(&lone, None, Some(10)), Choice::Stranded(address(10)));
-    lone[0].leaving = true;
-    assert_eq!(chosen(&lone, None, Some(10)), Some(address(10)));
     assert_eq!(chosen(&[worker("a", 10)], Some(&[]), Some(10)), Some(address(10)));
     lone[0].excluded = true;
     assert_eq!(chosen(&lone, None, Some(10)), None);
@@ -105,7 +102,9 @@ fn a_cordoned_worker_is_no_first_choice() {
         assert_eq!(chosen(&workers, None, None), Some(address(other)));
         workers[cordoned].schedulable = true;
     }
-    workers.iter_mut().for_each(|worker| worker.schedulable = false);
+    for worker in &mut workers {
+        worker.schedulable = false;
+    }
     assert!(chosen(&workers, None, None).is_some());
 }
 
@@ -175,12 +174,12 @@ fn a_node_is_read_as_kubernetes_writes_it() {
         (
             "/spec",
             json!({ "taints": [{ "key": TO_BE_DELETED, "effect": "NoSchedule" }] }),
-            Worker { leaving: true, ..worker("w", 7) },
+            Worker { ready: false, ..worker("w", 7) },
         ),
         (
             "/metadata",
             json!({ "name": "w", "deletionTimestamp": "2026-01-01T00:00:00Z" }),
-            Worker { leaving: true, ..worker("w", 7) },
+            Worker { ready: false, ..worker("w", 7) },
         ),
         (
             "/metadata",
