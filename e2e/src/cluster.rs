@@ -19,7 +19,7 @@ use std::{
 use anyhow::Result;
 use kube::{Client, Config, core::DynamicObject};
 
-pub use self::etcd::Etcd;
+pub use self::{etcd::Etcd, identity::config};
 use crate::{
     apply,
     audit::Audit,

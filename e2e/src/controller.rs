@@ -5,7 +5,7 @@
 //! kubeconfig, ConfigMaps become files ([`mounts`]), the downward API is filled in ([`pod`]). Probes are the
 //! test's.
 
-mod admin;
+pub(crate) mod admin;
 mod mounts;
 mod pod;
 

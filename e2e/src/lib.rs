@@ -11,6 +11,7 @@
 pub mod apply;
 pub mod audit;
 pub mod capi;
+pub mod capsule;
 pub mod cargo;
 pub mod chart;
 pub mod child;

@@ -79,7 +79,7 @@ pub fn values(offers: &[Offer]) -> Value {
 impl Networking {
     /// Starts an under cluster with these segments, installs both charts and waits until the process is ready.
     pub async fn start(name: &str, offers: &[Offer]) -> Result<Self> {
-        let under = UnderCluster::start(name).await?;
+        let under = UnderCluster::start_with_capsule(name).await?;
         let segments: Vec<ProviderNetwork> = offers.iter().map(|offer| offer.network.clone()).collect();
         if !segments.is_empty() {
             under.provider_networks(&segments).await?;
@@ -135,7 +135,7 @@ impl Networking {
 
     /// A tenant's Environment.
     pub async fn environment(&self, tenant: &str, name: &str) -> Result<Environment> {
-        Environment::create(self.under.cluster(), tenant, name).await
+        self.under.environment(tenant, name).await
     }
 
     /// Applies a VpcClaim; `egress` names a provider network, `""` takes the default.

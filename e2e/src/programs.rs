@@ -6,6 +6,7 @@
 
 mod build;
 mod own;
+mod source;
 
 use std::{
     env,
@@ -17,6 +18,7 @@ use anyhow::{Context, Result};
 pub use self::{
     build::{ensure, ensure_only},
     own::{PROCESSES, build_own, own_binary},
+    source::copy_folder,
 };
 use crate::{child::Launch, places};
 
@@ -29,7 +31,32 @@ pub struct Group {
     pub programs: &'static [(&'static str, &'static str)],
     /// What the linker is told.
     ldflags: &'static str,
+    /// What is another text in what we build; then the module is built from a copy, with its own go.mod.
+    change: Option<Change>,
+    /// Whether only exhaustive tests need it.
+    pub exhaustive: bool,
 }
+
+/// A text in an upstream's source that has to be another one here, for want of a flag.
+#[derive(Debug)]
+struct Change {
+    module: &'static str,
+    file: &'static str,
+    /// Occurs once.
+    from: &'static str,
+    to: &'static str,
+}
+
+/// A group of the kit's own go.mod, needed by all.
+const PLAIN: Group = Group { folder: "", programs: &[], ldflags: "-s -w", change: None, exhaustive: false };
+
+/// Capsule's health server listens on one port that no flag changes, so two of them could not run on one machine.
+const CAPSULE_HEALTH: Change = Change {
+    module: "github.com/projectcapsule/capsule",
+    file: "cmd/controller/main.go",
+    from: "\":10080\"",
+    to: "os.Getenv(\"CAPSULE_HEALTH_ADDRESS\")",
+};
 
 /// The API server reports the version it was linked with, and clients refuse one that they cannot parse.
 const KUBERNETES_VERSION: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.35.4 \
@@ -38,7 +65,7 @@ const KUBERNETES_VERSION: &str = "-s -w -X k8s.io/component-base/version.gitVers
 
 /// Everything the kit builds, in the order in which it is needed.
 pub const GROUPS: &[Group] = &[
-    Group { folder: "kubernetes", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], ldflags: "-s -w" },
+    Group { folder: "kubernetes", programs: &[("etcd", "go.etcd.io/etcd/server/v3")], ..PLAIN },
     Group {
         folder: "kubernetes",
         programs: &[
@@ -48,15 +75,29 @@ pub const GROUPS: &[Group] = &[
             ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
         ],
         ldflags: KUBERNETES_VERSION,
+        ..PLAIN
     },
     Group {
         folder: "kube-ovn",
         // The binary asks argv[0] which of Kube-OVN's programs it is.
         programs: &[("kube-ovn-controller", "github.com/kubeovn/kube-ovn/cmd/controller")],
-        ldflags: "-s -w",
+        ..PLAIN
     },
-    Group { folder: "kube-ovn", programs: &[("ovn-schema", "./schema")], ldflags: "-s -w" },
-    Group { folder: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")], ldflags: "-s -w" },
+    Group { folder: "kube-ovn", programs: &[("ovn-schema", "./schema")], ..PLAIN },
+    Group { folder: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")], ..PLAIN },
+    Group {
+        folder: "capsule",
+        programs: &[("capsule", "./cmd/controller")],
+        change: Some(CAPSULE_HEALTH),
+        ..PLAIN
+    },
+    Group {
+        folder: "capsule-0.14",
+        programs: &[("capsule-0.14", "./cmd/controller")],
+        change: Some(CAPSULE_HEALTH),
+        exhaustive: true,
+        ..PLAIN
+    },
 ];
 
 /// `etcd`, or the one in `KUBEBUILDER_ASSETS`.
@@ -97,6 +138,11 @@ pub fn ovn_schema() -> PathBuf {
 /// `helm`.
 pub fn helm() -> PathBuf {
     built("helm")
+}
+
+/// Capsule, built in this folder of the kit's: `capsule`, `capsule-0.14`.
+pub fn capsule(folder: &str) -> PathBuf {
+    built(folder)
 }
 
 /// Where Go keeps the source of a module that one of the kit's folders requires.

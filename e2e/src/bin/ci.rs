@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let clean_at_start = changes().is_ok_and(|changes| changes.is_empty());
     let kit = thread::spawn(|| {
         let began = Instant::now();
-        let outcome = setup::ensure().and_then(|()| programs::ensure());
+        let outcome = setup::ensure().and_then(|()| programs::ensure(false));
         (began.elapsed(), outcome)
     });
 

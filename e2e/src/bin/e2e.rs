@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 fn run(Arguments { names, full, list }: Arguments) -> Result<()> {
     if !list {
         setup::ensure()?;
-        programs::ensure()?;
+        programs::ensure(full)?;
     }
     promises::run(&Selection { names, full, list })
 }

@@ -30,7 +30,7 @@ const TOKEN_LIVES: i64 = 24 * 60 * 60;
 static TOKENS: AtomicU32 = AtomicU32::new(0);
 
 /// Reads a kubeconfig the way every client does.
-pub(super) async fn config(kubeconfig: &Path) -> Result<Config> {
+pub async fn config(kubeconfig: &Path) -> Result<Config> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }

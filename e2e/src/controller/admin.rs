@@ -12,7 +12,7 @@ use tokio::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The status code and the body.
-pub(super) async fn get(address: &str, path: &str) -> Result<(u16, String)> {
+pub(crate) async fn get(address: &str, path: &str) -> Result<(u16, String)> {
     timeout(PATIENCE, answer(address, path)).await.with_context(|| format!("http://{address}{path}"))?
 }
 

@@ -17,7 +17,9 @@ use serde_json::json;
 
 use super::{Ovn, kube_ovn::KubeOvn};
 use crate::{
+    capsule::{Capsule, Release},
     cluster::{Cluster, Options},
+    environment::{Environment, Tenant},
     node_actor::NodeActor,
     rig::Rig,
 };
@@ -36,6 +38,7 @@ const ATTACHED_WITHIN: Duration = Duration::from_mins(2);
 pub struct UnderCluster {
     // Dropped in this order: whoever needs another one goes first.
     node_actor: NodeActor,
+    capsule: Option<Capsule>,
     kube_ovn: KubeOvn,
     ovn: Ovn,
     cluster: Cluster,
@@ -55,6 +58,19 @@ impl UnderCluster {
         Ok(under)
     }
 
+    /// The same with Capsule.
+    pub async fn start_with_capsule(name: &str) -> Result<Self> {
+        let rig = Rig::new(name)?;
+        let mut under = Self::start_without_kube_ovn(&rig, name, Options::default()).await?;
+        let kube_ovn = async {
+            under.kube_ovn.install_crds().await?;
+            under.kube_ovn.start_again().await
+        };
+        let ((), capsule) = tokio::try_join!(kube_ovn, Capsule::start(&under.cluster, Release::V013))?;
+        under.capsule = Some(capsule);
+        Ok(under)
+    }
+
     /// The same with Kube-OVN prepared but absent: no CRDs, no process.
     pub async fn start_without_kube_ovn(rig: &Arc<Rig>, name: &str, options: Options) -> Result<Self> {
         let ovn_name = format!("{name}-ovn");
@@ -71,12 +87,27 @@ impl UnderCluster {
         node_actor.node(NODE, NODE_ADDRESS, &labels, &annotations).await?;
         ovn.chassis(CHASSIS, NODE).await?;
         let kube_ovn = KubeOvn::prepare(&cluster, &ovn).await?;
-        Ok(Self { node_actor, kube_ovn, ovn, cluster })
+        Ok(Self { node_actor, capsule: None, kube_ovn, ovn, cluster })
     }
 
     /// The control plane.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// Capsule, if it runs.
+    pub fn capsule(&self) -> Option<&Capsule> {
+        self.capsule.as_ref()
+    }
+
+    /// A Tenant's namespace: made by its owner where Capsule runs, else labelled as Capsule would.
+    pub async fn environment(&self, tenant: &str, name: &str) -> Result<Environment> {
+        match &self.capsule {
+            Some(_) => {
+                Tenant::create(&self.cluster, tenant, json!({})).await?.environment(&self.cluster, name).await
+            }
+            None => Environment::labelled(&self.cluster, tenant, name).await,
+        }
     }
 
     /// The controller.
@@ -128,8 +159,8 @@ impl UnderCluster {
 
     /// Ends a test that went well.
     pub fn finish(self) {
-        let Self { node_actor, kube_ovn, ovn, cluster } = self;
-        drop((node_actor, kube_ovn, ovn));
+        let Self { node_actor, capsule, kube_ovn, ovn, cluster } = self;
+        drop((node_actor, capsule, kube_ovn, ovn));
         cluster.finish();
     }
 }

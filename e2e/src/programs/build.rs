@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use super::{GROUPS, Group};
+use super::{GROUPS, Group, source};
 use crate::{child::Launch, places, rig::tail};
 
 /// A build mostly fails because a download did; Go goes on where it was.
@@ -18,9 +18,9 @@ const TRIES: usize = 3;
 const BETWEEN_TRIES: Duration = Duration::from_secs(10);
 const BETWEEN_REPORTS: Duration = Duration::from_secs(15);
 
-/// Builds every program that is missing or stale.
-pub fn ensure() -> Result<()> {
-    ensure_only(|_| true)
+/// Builds every program that is missing or stale, those that only exhaustive tests need if told so.
+pub fn ensure(exhaustive: bool) -> Result<()> {
+    ensure_only(|group| exhaustive || !group.exhaustive)
 }
 
 /// Builds those groups that are missing or stale and chosen.
@@ -90,8 +90,12 @@ fn go_build(group: &Group, into: &Path, log: &Path, title: &str, began: Instant)
         [(name, _)] => into.join(name),
         _ => into.to_owned(),
     };
+    let folder = match &group.change {
+        Some(change) => source::copy(group.folder, change)?,
+        None => places::module(group.folder),
+    };
     let go = Launch::new("go build", "go")
-        .folder(places::module(group.folder))
+        .folder(folder)
         .args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", group.ldflags, "-o"])
         .arg(output)
         .args(group.programs.iter().map(|(_, package)| package));
@@ -119,7 +123,7 @@ fn stamp(group: &Group) -> PathBuf {
 /// Over how we build, and the module's go.mod, go.sum and Go files.
 fn hash(group: &Group) -> Result<String> {
     let mut hash = Sha256::new();
-    hash.update(format!("{:?} {}", group.programs, group.ldflags));
+    hash.update(format!("{:?} {} {:?}", group.programs, group.ldflags, group.change));
     let mut folders = vec![places::module(group.folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use futures::future::join_all;
-use k8s_openapi::api::core::v1::ResourceQuota;
 use kmetal_crds::{
     condition::{READY, get},
     foreign::kube_ovn::OvnEip,
@@ -43,7 +41,6 @@ async fn every_address_has_one_owner_and_the_oldest_claim_is_served_first() -> R
     a_wish_is_met_or_refused_without_telling_whose_it_is(&networking).await?;
     a_claim_without_finalizer_gives_its_address_back(&networking).await?;
     a_kill_in_the_middle_changes_nothing(&mut networking).await?;
-    a_quota_is_exact_however_many_ask(&networking).await?;
     no_address_had_two_owners(&history).await?;
     networking.finish();
     Ok(())
@@ -152,45 +149,6 @@ async fn balance(networking: &Networking) -> Result<bool> {
     let ready =
         claims.iter().filter(|claim| claim.status.as_ref().is_some_and(|status| status.address.is_some()));
     Ok(eips.len() == ready.count() + 1)
-}
-
-async fn a_quota_is_exact_however_many_ask(networking: &Networking) -> Result<()> {
-    let cluster = networking.under().cluster();
-    networking.environment("acme", "acme-quota").await?;
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "claims", "namespace": "acme-quota"},
-        "spec": {"hard": {"count/eipclaims.networking.kmetal.clastix.io": "10"}},
-    });
-    cluster.apply_yaml(&quota.to_string()).await?;
-    let quotas: Api<ResourceQuota> = Api::namespaced(networking.under().client().await?, "acme-quota");
-    let counting = cluster.wait_for("the quota counts").await?;
-    counting
-        .until(async || {
-            Ok(quotas
-                .get("claims")
-                .await?
-                .status
-                .and_then(|status| status.used)
-                .filter(|used| !used.is_empty()))
-        })
-        .await?;
-    let claims = claims(networking, "acme-quota").await?;
-    let created = join_all((0..64).map(|number| {
-        let claims = claims.clone();
-        async move {
-            let claim = EipClaim::new(&format!("c{number}"), EipClaimSpec::default());
-            claims.create(&PostParams::default(), &claim).await
-        }
-    }))
-    .await;
-    let admitted = created.iter().filter(|answer| answer.is_ok()).count();
-    ensure!(admitted == 10, "a quota of 10 let {admitted} of 64 pass");
-    claims.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    cluster
-        .wait_for("all claims of the quota's namespace are gone")
-        .await?
-        .until(async || Ok(claims.list(&ListParams::default()).await?.items.is_empty().then_some(())))
-        .await
 }
 
 /// At every moment an address belongs to one OvnEip.

@@ -70,7 +70,7 @@ async fn two_clusters_live_side_by_side_and_leave_nothing() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_written_is_told_by_audit_and_history() -> Result<()> {
     let cluster = Cluster::start("oracle").await?;
-    let environment = Environment::create(&cluster, "acme", "acme-dev").await?;
+    let environment = Environment::labelled(&cluster, "acme", "acme-dev").await?;
     let namespace = environment.namespace.as_str();
     cluster
         .apply_yaml(&format!(

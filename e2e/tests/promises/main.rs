@@ -16,6 +16,7 @@ mod isolation;
 mod kube_ovn;
 mod policy;
 mod processes;
+mod quotas;
 mod remains;
 mod restarts;
 mod services;

@@ -57,7 +57,7 @@ async fn stays_shut(kubeconfig: &str, otherwise: &str) -> Result<String> {
 async fn a_tenant_cluster_is_published_cut_off_renewed_deleted_and_made_again() -> Result<()> {
     let options = cluster::Options { scheduler: false, ..cluster::Options::default() };
     let under = Cluster::start_in(&Rig::new("tenant-cluster")?, "under", options).await?;
-    let environment = Environment::create(&under, "acme", ENVIRONMENT).await?;
+    let environment = Environment::labelled(&under, "acme", ENVIRONMENT).await?;
     let shop = TenantCluster::start_unpublished(&under, ENVIRONMENT, SHOP, Options::on("front")).await?;
     ensure!(secrets(&under).await?.get_opt(SECRET).await?.is_none(), "nobody reaches it yet");
     drop(shop);

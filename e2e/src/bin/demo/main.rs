@@ -39,6 +39,6 @@ fn main() -> ExitCode {
 
 fn prepare() -> Result<()> {
     setup::ensure()?;
-    programs::ensure()?;
+    programs::ensure(false)?;
     PROCESSES.iter().try_for_each(|package| programs::build_own(package))
 }
