@@ -34,6 +34,9 @@ use crate::{
 /// The group whose users Capsule takes for tenants' people; everybody else it leaves to RBAC.
 pub const PEOPLE: &str = "kmetal-people";
 
+/// Capsule's own administrator, by name and group: the only one who may put a namespace that is there into a Tenant.
+pub const ADMINISTRATOR: (&str, &str) = ("kmetal-platform", "system:masters");
+
 const NAMESPACE: &str = "capsule-system";
 const SERVICE_ACCOUNT: &str = "capsule";
 const MODULE: &str = "github.com/projectcapsule/capsule";
@@ -158,7 +161,11 @@ async fn install(cluster: &Cluster, home: &Path, folder: &'static str, url: &str
         "webhooks": {"service": {"url": url, "caBundle": authority}},
         "tls": {"enableController": false, "create": false},
         "certManager": {"generateCertificates": false},
-        "manager": {"options": {"users": [{"kind": "Group", "name": PEOPLE}], "capsuleUserGroups": []}},
+        "manager": {"options": {
+            "users": [{"kind": "Group", "name": PEOPLE}],
+            "capsuleUserGroups": [],
+            "administrators": [{"kind": "User", "name": ADMINISTRATOR.0}],
+        }},
     });
     let rendered = Chart::at(chart, SERVICE_ACCOUNT, NAMESPACE, values).render().await?;
     let is_wanted = |object: &DynamicObject| {

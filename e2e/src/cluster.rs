@@ -19,7 +19,10 @@ use std::{
 use anyhow::Result;
 use kube::{Client, Config, core::DynamicObject};
 
-pub use self::{etcd::Etcd, identity::config};
+pub use self::{
+    etcd::Etcd,
+    identity::{config, token_kubeconfig},
+};
 use crate::{
     apply,
     audit::Audit,

@@ -7,9 +7,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{
-    authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
-    core::v1::Namespace,
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        core::v1::Namespace,
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -20,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::{
     apply::{self, MANAGER},
-    capsule::PEOPLE,
+    capsule::{ADMINISTRATOR, PEOPLE},
     cluster::{self, Cluster},
     wait::READY,
 };
@@ -84,9 +87,9 @@ impl Tenant {
             .create(&PostParams::default(), &namespace)
             .await
             .with_context(|| format!("{} creates namespace {name}", self.owner))?;
-        let owned =
-            made.owner_references().iter().any(|owner| owner.kind == "Tenant" && owner.name == self.name);
-        ensure!(owned, "Capsule did not take namespace {name} for Tenant {}: {made:?}", self.name);
+        let is_theirs = |owner: &OwnerReference| owner.kind == "Tenant" && owner.name == self.name;
+        let taken = made.owner_references().iter().any(is_theirs);
+        ensure!(taken, "Capsule did not take namespace {name} for Tenant {}: {made:?}", self.name);
         let review = may_work(name);
         let reviews: Api<SelfSubjectAccessReview> = Api::all(owner);
         let wait = cluster.wait_for(format!("{} may work in {name}", self.owner)).await?;
@@ -124,6 +127,15 @@ impl Environment {
         }))?;
         apply::apply(&client, name, vec![namespace]).await?;
         Ok(Self { namespace: name.to_owned(), tenant: tenant.to_owned(), client })
+    }
+
+    /// Puts a namespace that is there into a Tenant, as Capsule's administrator.
+    pub async fn adopt(cluster: &Cluster, tenant: &str, name: &str) -> Result<Self> {
+        let administrator = cluster.user_kubeconfig(ADMINISTRATOR.0, ADMINISTRATOR.1)?;
+        let client = Client::try_from(cluster::config(&administrator).await?)?;
+        let label = Patch::Merge(json!({"metadata": {"labels": {TENANT_LABEL: tenant}}}));
+        Api::<Namespace>::all(client).patch(name, &PatchParams::default(), &label).await?;
+        Ok(Self { namespace: name.to_owned(), tenant: tenant.to_owned(), client: cluster.client().await? })
     }
 
     /// Asks for its deletion; its end is somebody's to wait for.

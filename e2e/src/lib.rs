@@ -34,6 +34,7 @@ pub mod reach;
 pub mod rig;
 pub mod services;
 pub mod setup;
+pub mod stand_in;
 pub mod steps;
 pub mod tenant_cluster;
 pub mod wait;

@@ -8,9 +8,10 @@
 //! let client = shop.client().await?;                                       // the tenant's administrator
 //! shop.hang()?;                                                            // accepts, and is silent
 //! shop.resume()?;
+//! let proxy = shop.through_proxy().await?;                                 // [`crate::faults`]: slowed, cut off, and worse
 //! shop.renew_kubeconfig().await?;                                          // another Secret, another certificate
 //! shop.delete().await?;                                                    // as `kubectl delete cluster shop`
-//! # drop((worker, client));
+//! # drop((worker, client, proxy));
 //! # Ok(())
 //! # }
 //! ```
@@ -39,6 +40,7 @@ pub use self::workers::Worker;
 use crate::{
     capi::{self, Actor},
     cluster::{self, Cluster},
+    faults::Proxy,
     rig::Rig,
     wait::eventually,
 };
@@ -80,7 +82,7 @@ impl Options {
     }
 
     /// The Cluster's spec as its user writes it.
-    fn spec(&self) -> Value {
+    pub(crate) fn spec(&self) -> Value {
         let networks =
             json!({"pods": {"cidrBlocks": ["10.244.0.0/16"]}, "services": {"cidrBlocks": ["10.96.0.0/16"]}});
         let Some(network) = &self.network else { return json!({"clusterNetwork": networks}) };
@@ -191,6 +193,14 @@ impl TenantCluster {
         let kubeconfig =
             self.cluster.inline_kubeconfig(&self.cluster.url(), ADMINISTRATOR, Some(lifetime))?;
         self.actor.publish(&kubeconfig).await
+    }
+
+    /// Puts a fault proxy in front of the API server and publishes a kubeconfig that leads through it. The proxy shows a
+    /// client certificate of its own: what it is shown itself it cannot pass on.
+    pub async fn through_proxy(&self) -> Result<Proxy> {
+        let proxy = Proxy::before_as(&self.cluster, ADMINISTRATOR).await?;
+        self.publish_at(&proxy.url()).await?;
+        Ok(proxy)
     }
 
     /// Replaces the cluster's authority and publishes a kubeconfig of the new one: what was published before is void.

@@ -101,6 +101,12 @@ pub(super) fn inline(url: &str, authority: &str, client: &Identity) -> String {
     kubeconfig(&cluster, &user).to_string()
 }
 
+/// The text of a kubeconfig with a token.
+pub fn token_kubeconfig(url: &str, authority: &str, token: &str) -> String {
+    let cluster = json!({"server": url, "certificate-authority-data": ByteString(authority.into())});
+    kubeconfig(&cluster, &json!({"token": token})).to_string()
+}
+
 fn write(path: &Path, url: &str, authority: &Path, user: &Value) -> Result<()> {
     let cluster = json!({"server": url, "certificate-authority": authority});
     fs::write(path, serde_json::to_string_pretty(&kubeconfig(&cluster, user))?)

@@ -20,4 +20,5 @@ mod quotas;
 mod remains;
 mod restarts;
 mod services;
+mod stand_ins;
 mod tenant_clusters;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use kmetal_e2e::{
     cluster::{self, Cluster},
     environment::Environment,
+    faults::{Door, Select},
     rig::Rig,
     tenant_cluster::{Options, TenantCluster},
     wait::eventually,
@@ -116,10 +117,19 @@ async fn it_is_cut_off_and_comes_back(under: &Cluster, shop: &TenantCluster) -> 
     shop.stop()?;
     stays_shut(&kubeconfig, "a stopped server answers").await?;
     shop.start_again().await?;
+    opens(&kubeconfig).await?;
+
+    let proxy = shop.through_proxy().await?;
+    let through = published(under).await?;
+    opens(&through).await?;
+    ensure!(proxy.count(&Select::lists()) == 1, "it went another way");
+    proxy.door(Door::Silent);
+    stays_shut(&through, "a silent proxy lets through").await?;
     opens(&kubeconfig).await
 }
 
 async fn its_certificates_are_renewed(under: &Cluster, shop: &mut TenantCluster) -> Result<()> {
+    shop.renew_kubeconfig().await?;
     let first = published(under).await?;
     shop.renew_kubeconfig().await?;
     let second = published(under).await?;

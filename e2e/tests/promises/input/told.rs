@@ -1,15 +1,15 @@
 //! What no rule can see at apply: told in the claim, with what, which object, since when, why, and what to do.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{core::v1::Namespace, events::v1::Event};
+use k8s_openapi::api::events::v1::Event;
 use kmetal_crds::{
     foreign::kube_ovn::Vpc,
     networking::{SubnetClaim, VpcClaim, reason},
 };
-use kmetal_e2e::{environment::TENANT_LABEL, networking::Networking, wait::PATIENCE};
+use kmetal_e2e::{environment::Environment, networking::Networking, wait::PATIENCE};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams},
 };
 use serde_json::json;
 
@@ -191,9 +191,7 @@ pub(super) async fn what_is_missing_until_it_is_there(networking: &Networking) -
     says::<VpcClaim>(networking, ("nobodys", "net"), reason::NOT_AN_ENVIRONMENT, &parts("VpcClaim")).await?;
     says::<SubnetClaim>(networking, ("nobodys", "front"), reason::NOT_AN_ENVIRONMENT, &parts("SubnetClaim"))
         .await?;
-    let namespaces: Api<Namespace> = Api::all(networking.under().client().await?);
-    let label = Patch::Merge(json!({"metadata": {"labels": {TENANT_LABEL: "calm"}}}));
-    namespaces.patch("nobodys", &PatchParams::default(), &label).await?;
+    Environment::adopt(cluster, "calm", "nobodys").await?;
     networking.vpc_ready("nobodys", "net").await?;
     networking.subnet_ready("nobodys", "front").await.context("after the label came")?;
     Ok(())
