@@ -123,7 +123,10 @@ fn stamp(group: &Group) -> PathBuf {
 /// Over how we build, and the module's go.mod, go.sum and Go files.
 fn hash(group: &Group) -> Result<String> {
     let mut hash = Sha256::new();
-    hash.update(format!("{:?} {} {:?}", group.programs, group.ldflags, group.change));
+    hash.update(format!("{:?} {}", group.programs, group.ldflags));
+    if group.change.is_some() {
+        hash.update(format!(" {:?}", group.change));
+    }
     let mut folders = vec![places::module(group.folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
