@@ -1,6 +1,12 @@
 //! Services of tenant clusters get public addresses: two real API servers, real Kube-OVN, packets through real flows.
 
+mod clusters;
+mod exclusive;
+mod killed;
 mod life;
+mod refused;
+mod shown;
+mod workers;
 
 use anyhow::{Context, Result};
 use kmetal_crds::{
@@ -12,7 +18,7 @@ use kmetal_e2e::{
     controller::Circumstances,
     networking::{self, Networking, Offer},
     ovn::{provider_network::ProviderNetwork, under_cluster::UnderCluster},
-    tenant_cluster::{Options, TenantCluster},
+    tenant_cluster::{Options, TenantCluster, Worker},
     wait::READY,
 };
 use kube::{
@@ -131,7 +137,59 @@ impl Stage {
             .await
     }
 
+    /// Two workers of a tenant cluster on subnet `front`.
+    async fn workers(&self, tenant: &TenantCluster) -> Result<[Worker; 2]> {
+        let name = |number: u8| format!("{}-{number}", tenant.name());
+        Ok([
+            tenant.worker(self.under(), "front", &name(1)).await?,
+            tenant.worker(self.under(), "front", &name(2)).await?,
+        ])
+    }
+
     fn finish(self) {
         self.networking.finish();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_leads_to_a_worker_that_serves_and_is_told_what_it_asks_in_vain() -> Result<()> {
+    let stage = Stage::start("services-told").await?;
+    let blue = stage.cluster(ENVIRONMENT, "blue").await?;
+    let workers = stage.workers(&blue).await?;
+    workers::it_moves_only_when_it_has_to(&stage, &blue, &workers).await?;
+    workers::a_local_service_follows_its_endpoints(&stage, &blue, &workers).await?;
+    workers::a_lie_leads_nowhere(&stage, &blue, &workers).await?;
+    refused::what_cannot_be_done_is_refused(&stage, &blue).await?;
+    refused::a_service_that_asks_for_less_is_closed(&stage, &blue).await?;
+    refused::services_of_others_are_untouched(&blue).await?;
+    refused::quota_is_told_and_room_is_noticed(&stage, &blue).await?;
+    stage.nothing_is_bound().await?;
+    drop(blue);
+    stage.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_has_one_service_whatever_becomes_of_clusters() -> Result<()> {
+    let stage = Stage::start("services-clusters").await?;
+    clusters::tenants_that_look_alike_are_kept_apart(&stage).await?;
+    clusters::a_cluster_that_is_away_keeps_what_it_has_until_its_cluster_goes(&stage).await?;
+    clusters::a_cluster_that_is_made_again_inherits_nothing(&stage).await?;
+    clusters::a_cluster_without_a_way_out_is_told(&stage).await?;
+    stage.finish();
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_services_one_has_the_address_and_it_is_never_shown_twice() -> Result<()> {
+    let stage = Stage::start("services-rivals").await?;
+    let blue = stage.cluster(ENVIRONMENT, "blue").await?;
+    let red = stage.cluster(ENVIRONMENT, "red").await?;
+    stage.workers(&blue).await?;
+    stage.workers(&red).await?;
+    exclusive::one_of_many_gets_an_address(&stage, &blue, &red).await?;
+    clusters::torn_finalizers_leak_nothing(&stage, &blue).await?;
+    drop((blue, red));
+    stage.finish();
+    Ok(())
 }

@@ -5,7 +5,10 @@
 
 use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kmetal_crds::networking::service::{CLASS, CONDITION, EIP_CLAIM, MOST_PORTS, reason};
 use kube::ResourceExt;
 
@@ -81,10 +84,20 @@ pub fn is_asked(service: &Service) -> bool {
     spec.type_.as_deref() == Some("LoadBalancer") && class.is_none_or(|class| class == CLASS)
 }
 
+/// What we said on the Service last.
+pub fn said(service: &Service) -> Option<&Condition> {
+    let conditions = service.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == CONDITION)
+}
+
 /// Whether we have ever said something on the Service. Its class cannot tell: it vanishes with the type.
 pub fn is_marked(service: &Service) -> bool {
-    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|conditions| conditions.iter().any(|condition| condition.type_ == CONDITION))
+    said(service).is_some()
+}
+
+/// Whether the Service waits for room in its Environment's quota.
+pub fn is_over_quota(service: &Service) -> bool {
+    said(service).is_some_and(|condition| condition.reason == reason::QUOTA_EXCEEDED)
 }
 
 impl Demand {

@@ -25,7 +25,7 @@ use kube::ResourceExt;
 
 use super::{
     change::{Change, Outcome, Show},
-    demand::{Demand, Refused, Wish, is_asked, is_marked},
+    demand::{Demand, Refused, Wish, is_asked, is_marked, said},
     network::Network,
     rules::Socket,
     serve::serve,
@@ -186,11 +186,6 @@ impl Ours<'_> {
         if shows && is_marked(self.service) { Show::Wipe } else { Show::Nothing }
     }
 
-    fn condition(&self) -> Option<&Condition> {
-        let conditions = self.service.status.as_ref()?.conditions.as_ref()?;
-        conditions.iter().find(|condition| condition.type_ == CONDITION)
-    }
-
     /// The Service is deleted, or no load balancer of ours any more.
     fn taken_away(&self) -> Plan {
         if let Some(step) = self.release(|_| true, |_| true) {
@@ -249,8 +244,8 @@ impl Ours<'_> {
             return None;
         }
         let outcome = Outcome::waiting(reason::RELEASING, "the address is being taken from the Service");
-        let said = self.condition().is_some_and(|condition| condition.reason == reason::RELEASING);
-        if !said || self.wiped() == Show::Wipe {
+        let is_said = said(self.service).is_some_and(|condition| condition.reason == reason::RELEASING);
+        if !is_said || self.wiped() == Show::Wipe {
             // Nothing else before the Service itself says so: its status is written after the changes.
             return Some(outcome.showing(self.wiped()));
         }
@@ -288,7 +283,7 @@ impl Ours<'_> {
     fn says(&self, outcome: Outcome, warnings: Vec<Refused>) -> Plan {
         let Outcome { changes, show, ready, reason, message } = outcome;
         let status = if ready { "True" } else { "False" };
-        let before = self.condition().filter(|before| before.status == status);
+        let before = said(self.service).filter(|before| before.status == status);
         let whole = Timestamp::from_second(self.now.as_second()).unwrap_or(self.now);
         let condition = Condition {
             type_: CONDITION.into(),

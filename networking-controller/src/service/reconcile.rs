@@ -3,18 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::Condition};
-use kmetal_crds::networking::service::{CONDITION, reason};
+use kmetal_crds::networking::service::reason;
 use kmetal_runtime::{Result, event::EventType};
 use kube::{Api, Resource, ResourceExt, runtime::controller::Action};
 
 use super::{
     apply::{self, Done, Target},
     change::{Change, Show},
+    demand::{is_over_quota, said},
     observe::{observe, wanted},
     plan::{Plan, Seen, Status, plan},
     tenant::{Tenant, is_ours},
 };
-use crate::{context::Context, report::spread};
+use crate::{context::Context, names, report::spread};
 
 /// One tenant cluster, with all that the process knows.
 pub(super) struct Within {
@@ -24,6 +25,8 @@ pub(super) struct Within {
     pub(super) tenant: Arc<Tenant>,
 }
 
+/// How soon one that the quota keeps waiting is looked at again without being asked: a raised quota is not seen.
+const FULL: Duration = Duration::from_mins(1);
 /// How soon somebody who found an EipClaim busy comes back.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -32,6 +35,12 @@ pub(super) async fn reconcile(service: Arc<Service>, within: Arc<Within>) -> Res
         return Ok(Action::await_change());
     }
     let Within { context, tenant } = &*within;
+    let uid = service.uid().unwrap_or_default();
+    let wants_own = wanted(&service) == Some(names::own_claim(&uid));
+    if wants_own && is_over_quota(&service) && context.services.quota.is_closed(&tenant.link.id().namespace) {
+        // There may be thousands of these.
+        return Ok(Action::requeue(spread(&uid, FULL)));
+    }
     let turn = match wanted(&service) {
         Some(claim) => match context.services.turn(&tenant.link.id().namespace, &claim) {
             Some(turn) => Some(turn),
@@ -84,7 +93,7 @@ async fn live(tenant: &Tenant, service: &Service) -> Result<Option<Service>> {
 /// The one status write of a pass, and an Event when the Service's standing is another one.
 async fn say(target: &Target<'_>, tenant: &Tenant, status: &Status, planned: &Plan) -> Result<()> {
     let service = target.service;
-    let before = condition(service);
+    let before = said(service);
     if before == status.condition.as_ref() && shows(service, status.show) {
         return Ok(());
     }
@@ -110,11 +119,6 @@ async fn say(target: &Target<'_>, tenant: &Tenant, status: &Status, planned: &Pl
     Ok(())
 }
 
-fn condition(service: &Service) -> Option<&Condition> {
-    let conditions = service.status.as_ref()?.conditions.as_ref()?;
-    conditions.iter().find(|condition| condition.type_ == CONDITION)
-}
-
 /// Whether the status has that address, and no other.
 fn shows(service: &Service, show: Show) -> bool {
     let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
@@ -134,8 +138,7 @@ fn again(service: &Service, planned: &Plan, seen: &Seen) -> Action {
     let pause = match reason_of(planned) {
         None => return Action::await_change(),
         Some(reason::READY) => Duration::from_mins(10),
-        // Only a change of quota is not seen, and there may be thousands that wait for one.
-        Some(reason::QUOTA_EXCEEDED) => Duration::from_mins(2),
+        Some(reason::QUOTA_EXCEEDED) => FULL,
         // Kube-OVN may have to be reminded of a rule.
         Some(reason::CREATING | reason::UPDATING | reason::RELEASING) if !seen.rules.is_empty() => {
             Duration::from_secs(10)

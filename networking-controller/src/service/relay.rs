@@ -10,7 +10,7 @@ use kmetal_crds::{
 };
 use kube::ResourceExt;
 
-use super::tenant::is_in;
+use super::{demand::is_over_quota, tenant::is_in};
 use crate::{
     claim::{ClaimRef, is_deleting},
     cluster::subnet_claim,
@@ -24,6 +24,8 @@ enum News {
     Claim { namespace: String, name: String, has: Option<(String, String)> },
     /// A rule of this Service of this Cluster.
     Rule(String, String),
+    /// The EipClaims of this Environment are others: the Services that its quota keeps waiting.
+    Quota(String),
     /// The network of some Cluster in this Environment.
     Environment(String),
     /// Something that concerns everybody.
@@ -56,18 +58,16 @@ fn news(context: &Arc<Context>) -> impl Stream<Item = News> + Send + 'static {
     let by_labels = |meta: &ObjectMeta| {
         std::future::ready(ClaimRef::from_labels(meta).map(|claim| News::Environment(claim.namespace)))
     };
-    let by_gone_claim = context.clone();
+    let by_count = context.clone();
     stream::select_all([
-        caches
-            .eip_claims
-            .changes()
-            .inspect(move |claim| {
+        caches.eip_claims.changes().map(move |claim| of_claim(&claim)).boxed(),
+        // One that is gone leaves room; one that was made shows that there is some.
+        trigger::distinct(&caches.eip_claims, |claim| claim.metadata.uid.clone())
+            .map(move |claim| {
                 let namespace = claim.namespace().unwrap_or_default();
-                if by_gone_claim.caches.eip_claims.get_in(&namespace, &claim.name_any()).is_none() {
-                    by_gone_claim.services.quota.open(&namespace);
-                }
+                by_count.services.quota.open(&namespace);
+                News::Quota(namespace)
             })
-            .map(move |claim| of_claim(&claim))
             .boxed(),
         trigger::distinct(&caches.eips, |eip| (eip.spec.clone(), eip.status.clone(), is_deleting(eip)))
             .filter_map(|eip| {
@@ -125,6 +125,7 @@ fn tell(context: &Context, news: &News) {
             News::Rule(cluster, service) if id.uid == *cluster => {
                 tenant.seen.which(|known| known.metadata.uid.as_ref() == Some(service))
             }
+            News::Quota(namespace) if is_in(id, namespace) => tenant.seen.which(is_over_quota),
             News::Environment(namespace) if is_in(id, namespace) => tenant.seen.ours(),
             News::Everything => tenant.seen.ours(),
             _ => continue,

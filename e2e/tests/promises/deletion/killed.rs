@@ -37,7 +37,7 @@ fn writes(since: &Audit) -> Result<Vec<Entry>> {
 
 /// Starts the killed process again. Its Lease is emptied, which time alone would do as well: that wait is proven
 /// elsewhere.
-async fn start_again(networking: &mut Networking) -> Result<()> {
+pub async fn start_again(networking: &mut Networking) -> Result<()> {
     networking.controller().kill()?;
     let leases: Api<Lease> = Api::namespaced(networking.under().client().await?, NAMESPACE);
     let empty = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
