@@ -17,6 +17,9 @@ const FORGET: Duration = Duration::from_mins(15);
 /// From this many keys on, old ones are looked for.
 const MANY: usize = 1024;
 
+/// More keys than this are not kept.
+const MOST: usize = 16 * MANY;
+
 /// How long to wait after the `failures`-th failure in a row (from 1): 1 s, 2 s, 4 s … 5 min.
 pub fn delay(failures: u32) -> Duration {
     exponential(failures, FIRST, LONGEST)
@@ -64,6 +67,10 @@ impl<T: Eq + Hash> Attempts<T> {
     pub fn failed(&mut self, key: T, text: &str, now: Instant) -> Verdict {
         if self.failing.len() >= MANY {
             self.failing.retain(|_, failing| now.saturating_duration_since(failing.last) < FORGET);
+            // A tenant may make failing objects faster than they are forgotten: then all begin anew.
+            if self.failing.len() >= MOST {
+                self.failing.clear();
+            }
         }
         let failing = self.failing.entry(key).or_insert(Failing { failures: 0, last: now, told: None });
         failing.failures = failing.failures.saturating_add(1);
@@ -131,5 +138,15 @@ mod tests {
         }
         attempts.failed(MANY, "x", now + FORGET);
         assert_eq!(attempts.failing.len(), 1);
+    }
+
+    #[test]
+    fn however_many_fail_at_once_what_is_kept_is_bounded() {
+        let now = Instant::now();
+        let mut attempts = Attempts::default();
+        for key in 0..3 * MOST {
+            attempts.failed(key, "x", now);
+            assert!(attempts.failing.len() <= MOST);
+        }
     }
 }

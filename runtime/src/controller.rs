@@ -25,7 +25,7 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backoff::{Attempts, exponential},
+    backoff::{self, Attempts, exponential},
     error::{Error, Result},
     event::Events,
     metrics::Metrics,
@@ -92,6 +92,8 @@ pub(crate) struct Around {
     pub(crate) stop: CancellationToken,
     /// A reconcile that takes longer is dropped.
     pub(crate) within: Option<Duration>,
+    /// The longest delay after failures of one object.
+    pub(crate) longest: Duration,
     /// How to repeat errors of a server that is not trusted.
     pub(crate) quote: Option<Quote>,
 }
@@ -109,6 +111,7 @@ where
         events: Some(process.events.clone()),
         stop: process.stop.clone(),
         within: None,
+        longest: backoff::LONGEST,
         quote: None,
     };
     drive_around(around, drive, context, reconcile).await;
@@ -143,7 +146,8 @@ pub(crate) async fn drive_around<K, Ctx, F, Fut>(
     let reconcile = Arc::new(reconcile);
     let guarded = move |object: Arc<K>, context: Arc<Ctx>| {
         let (pass, reconcile) = (pass.clone(), reconcile.clone());
-        async move { pass.run(object.clone(), reconcile(object, context)).await }
+        // The call, too, is inside of what is caught when it panics.
+        async move { pass.run(object.clone(), async move { reconcile(object, context).await }).await }
     };
     let results = controller.run(guarded, |_, failed: &Failed, _| Action::requeue(failed.delay), context);
     drain(name, results, stop).await;
@@ -186,7 +190,7 @@ pub async fn repeat<W, Fut>(
             }
             Err(error) => {
                 failures += 1;
-                let delay = exponential(failures, crate::backoff::FIRST, LONGEST_REPEAT);
+                let delay = exponential(failures, backoff::FIRST, LONGEST_REPEAT);
                 tracing::warn!(controller = name, %error, delay = delay.as_secs(), "failed; trying again");
                 delay
             }
@@ -251,6 +255,7 @@ impl Pass {
             None => error.to_string(),
         };
         let verdict = self.attempts().failed(key.clone(), &text, Instant::now());
+        let delay = verdict.delay.min(self.around.longest);
         let told = verdict.news && verdict.failures >= patience(class);
         tracing::warn!(
             controller = self.name,
@@ -258,7 +263,7 @@ impl Pass {
             error = text,
             class,
             failures = verdict.failures,
-            delay = verdict.delay.as_secs(),
+            delay = delay.as_secs(),
             "reconcile failed"
         );
         if let Some(events) = self.around.events.as_ref().filter(|_| told) {
@@ -266,7 +271,7 @@ impl Pass {
             events.publish(&regarding, EventType::Warning, "ReconcileFailed", &text, "Reconcile").await;
             self.attempts().told(&key, text);
         }
-        Err(Failed { error, delay: verdict.delay })
+        Err(Failed { error, delay })
     }
 
     fn attempts(&self) -> std::sync::MutexGuard<'_, Attempts<String>> {

@@ -38,6 +38,9 @@ const WORD: usize = 128;
 const QUIET: Duration = Duration::from_mins(1);
 /// An Event not repeated for this long is forgotten, and a repetition is a new Event (the server keeps them an hour).
 const FORGET: Duration = Duration::from_mins(30);
+/// Most that is kept of what a tenant's cluster was told: there, anybody can make objects to tell of. When there is more,
+/// repetitions are Events of their own.
+const MOST: usize = 256;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -63,6 +66,8 @@ pub struct Events {
     controller: String,
     instance: String,
     told: Arc<Mutex<HashMap<Key, Told>>>,
+    /// Most that is kept of what was told.
+    most: usize,
     metrics: Metrics,
 }
 
@@ -87,13 +92,15 @@ impl Events {
             controller: cut(controller, WORD).to_owned(),
             instance: cut(instance, WORD).to_owned(),
             told: Arc::default(),
+            most: usize::MAX,
             metrics,
         }
     }
 
-    /// The same reporter in another cluster.
+    /// The same reporter in a tenant's cluster.
     pub(crate) fn towards(&self, client: Client) -> Self {
-        Self::new(client, &self.controller, &self.instance, self.metrics.clone())
+        let there = Self::new(client, &self.controller, &self.instance, self.metrics.clone());
+        Self { most: MOST, ..there }
     }
 
     /// Tells `note` about `regarding`. `reason` and `action` are CamelCase words. A failure is only logged.
@@ -171,6 +178,9 @@ impl Events {
         };
         api.create(&PostParams::default(), &event).await?;
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= self.most {
+            told.clear();
+        }
         told.insert(key, Told { name, count: 1, written: Instant::now() });
         Ok(())
     }

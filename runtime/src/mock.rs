@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     convert::Infallible,
+    fmt::Debug,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -127,12 +128,7 @@ impl Server {
         let server = self.clone();
         let service = ServiceBuilder::new().layer(Manners::new(fence)).service(service_fn(move |request| {
             let (server, wire) = (server.clone(), wire.clone());
-            async move {
-                if wire.is_silent() {
-                    std::future::pending::<()>().await;
-                }
-                Ok::<_, Infallible>(server.answer(request, wire).await)
-            }
+            async move { Ok::<_, Infallible>(server.answer::<Body>(request, wire).await) }
         }));
         Client::new(service, "default")
     }
@@ -143,7 +139,14 @@ impl Server {
         value
     }
 
-    async fn answer(&self, request: Request<Body>, wire: Wire) -> Response<Answer> {
+    /// What the server says, on whatever carries it.
+    pub(crate) async fn answer<B>(&self, request: Request<B>, wire: Wire) -> Response<Answer>
+    where
+        B: http_body::Body<Error: Debug>,
+    {
+        if wire.is_silent() {
+            std::future::pending::<()>().await;
+        }
         let (parts, body) = request.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let header = parts.headers.get(http::header::CONTENT_TYPE);
@@ -214,6 +217,15 @@ impl Server {
 
 impl World {
     fn locate(&self, path: &str) -> Option<(String, String)> {
+        self.locate_in(path).or_else(|| {
+            // An object of a collection that is served over all namespaces.
+            let (group, rest) = path.split_once("/namespaces/")?;
+            let (_, kind) = rest.split_once('/')?;
+            self.locate_in(&format!("{group}/{kind}"))
+        })
+    }
+
+    fn locate_in(&self, path: &str) -> Option<(String, String)> {
         self.served.keys().find_map(|collection| {
             let rest = path.strip_prefix(collection.as_str())?;
             match rest.strip_prefix('/') {

@@ -259,7 +259,10 @@ fn identity(pod_name: &str) -> String {
 fn log(options: &Options) -> anyhow::Result<()> {
     // At `warn`, the client logs the whole body of an answer that does not decode: that may be a Secret.
     let bodies = "kube_client::client=error".parse()?;
-    let filter = EnvFilter::try_new(&options.log_filter).context("log filter")?.add_directive(bodies);
+    // At `warn`, the watcher logs whatever the server of a tenant says.
+    let words = "kube_runtime::watcher=error".parse()?;
+    let filter = EnvFilter::try_new(&options.log_filter).context("log filter")?;
+    let filter = filter.add_directive(bodies).add_directive(words);
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stdout().is_terminal());
     let outcome = match options.log_format {

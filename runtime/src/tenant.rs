@@ -49,12 +49,16 @@ pub mod kubeconfig;
 #[cfg(test)]
 mod pki;
 mod policy;
+mod pulse;
 mod quote;
 mod requests;
+#[cfg(test)]
+mod stand_in;
+mod supervisor;
 mod weight;
 
 pub use self::{
-    bounds::{Limits, STREAM_SECONDS},
+    bounds::Limits,
     cluster::{CONCURRENCY, ClusterId, Link, PASS, TenantCluster},
     clusters::TenantClusters,
     health::Health,

@@ -327,4 +327,6 @@ impl<K: Watchable> Watched<K> {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! | it may | and gets |
 //! |---|---|
 //! | keep an ordinary request waiting, or drip its answer | [`Limits::within`], from first to last byte |
-//! | keep a watch silent or endless | [`STREAM_SECONDS`] |
+//! | keep a watch silent or endless | [`Limits::watch`] |
 //! | end a watch at once, again and again | an error, so that whoever watches pauses |
 //! | answer much | [`Limits::answer`], a watch event [`Limits::event`], a watch [`Limits::stream`] |
 //! | let lists go on for ever | [`Pace`] requests; the watcher gives up a list that takes too long |
@@ -24,20 +24,21 @@ use http_body::Body as HttpBody;
 use http_body_util::{BodyExt, Either, Full, Limited};
 use kube::client::Body;
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::Semaphore,
     time::{Instant, timeout_at},
 };
 use tower::{BoxError, Layer, Service};
 
 use self::{metered::Metered, pace::Pace};
-use super::quote::Quote;
-use crate::client::{TimedOut, is_stream};
+use super::{pulse::Pulse, quote::Quote};
+use crate::{
+    client::{TimedOut, is_stream},
+    fence::NotLeading,
+};
 
 mod metered;
 mod pace;
 
-/// Longest watch: it asks the server for 40 s and gives up 5 s later.
-pub const STREAM_SECONDS: u64 = 60;
 /// Most bytes of a refusal.
 const REFUSAL: usize = 64 * 1024;
 
@@ -46,6 +47,8 @@ const REFUSAL: usize = 64 * 1024;
 pub struct Limits {
     /// Time of an ordinary request, all of it.
     pub within: Duration,
+    /// Time of a watch, all of it: it asks the server to end it after 40 s.
+    pub watch: Duration,
     /// Ordinary requests at a time; watches are not counted, there is one for each kind.
     pub requests: usize,
     /// Weight of an ordinary answer.
@@ -64,10 +67,11 @@ impl Default for Limits {
         const MEBI: usize = 1 << 20;
         Self {
             within: Duration::from_secs(10),
+            watch: Duration::from_mins(1),
             requests: 4,
             answer: 8 * MEBI,
             event: 4 * MEBI,
-            stream: 64 * MEBI,
+            stream: 32 * MEBI,
             cache: 16 * MEBI,
         }
     }
@@ -84,15 +88,15 @@ pub(super) struct Bounds {
     limits: Limits,
     turns: Arc<Semaphore>,
     pace: Arc<Pace>,
-    failed: Arc<Notify>,
+    pulse: Arc<Pulse>,
     quote: Quote,
 }
 
 impl Bounds {
-    /// `failed` is notified whenever a request is not answered.
-    pub(super) fn new(limits: Limits, failed: Arc<Notify>, quote: Quote) -> Self {
+    /// `pulse` is told of every answer, and of its absence.
+    pub(super) fn new(limits: Limits, pulse: Arc<Pulse>, quote: Quote) -> Self {
         let turns = Arc::new(Semaphore::new(limits.requests.max(1)));
-        Self { limits, turns, pace: Arc::default(), failed, quote }
+        Self { limits, turns, pace: Arc::default(), pulse, quote }
     }
 }
 
@@ -134,10 +138,15 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let bounds = self.bounds.clone();
         Box::pin(async move {
-            let failed = bounds.failed.clone();
+            let pulse = bounds.pulse.clone();
             let answer = send(inner, bounds, request).await;
-            if answer.is_err() {
-                failed.notify_one();
+            match &answer {
+                Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => pulse.fail(),
+                Ok(answer) if answer.status().is_server_error() => {}
+                Ok(_) => pulse.answer(),
+                // A write that may not leave says nothing about the server.
+                Err(error) if error.is::<NotLeading>() => {}
+                Err(_) => pulse.fail(),
             }
             answer
         })
@@ -154,8 +163,9 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let Limits { within, answer, event, stream, .. } = bounds.limits;
-    let deadline = Instant::now() + within;
+    let Limits { within, watch, answer, event, stream, .. } = bounds.limits;
+    let began = Instant::now();
+    let deadline = began + within;
     let late = TimedOut::new(&request, "no answer", within);
     let streams = is_stream(request.uri().query().unwrap_or_default());
     let answered = timeout_at(deadline, async {
@@ -181,9 +191,12 @@ where
         return Err(NotAnAnswer(code).into());
     }
     let metered = if streams {
-        Metered::stream(body, deadline - within + Duration::from_secs(STREAM_SECONDS), event, stream)
+        Metered::stream(body, began + watch, event, stream)
     } else {
         Metered::answer(body, deadline, late, answer, turn)
     };
     Ok(Response::from_parts(parts, Either::Right(metered)))
 }
+
+#[cfg(test)]
+mod tests;

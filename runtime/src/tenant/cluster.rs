@@ -24,6 +24,8 @@ use crate::{
 pub const CONCURRENCY: u16 = 2;
 /// A reconcile that takes longer is dropped, as a crash would drop it, and tried again.
 pub const PASS: Duration = Duration::from_mins(1);
+/// The longest delay after failures of one object.
+const RETRY: Duration = Duration::from_mins(1);
 /// The longest pause after a failed list or watch.
 const PAUSE: Duration = Duration::from_secs(20);
 /// A list that takes longer is given up.
@@ -136,7 +138,8 @@ impl Link {
             object.meta_mut().managed_fields = None;
             modify(object);
         };
-        let config = watcher::Config { page_size: config.page_size.map(|size| size.min(PAGE)), ..config };
+        let page = config.page_size.map_or(PAGE, |size| size.min(PAGE));
+        let config = watcher::Config { page_size: Some(page), timeout: None, ..config };
         Watched::spawn(api, config, modify, terms, &self.process.metrics, self.stop.clone())
     }
 
@@ -156,6 +159,7 @@ impl Link {
             events: None,
             stop: self.stop.clone(),
             within: Some(PASS),
+            longest: RETRY,
             quote: Some(self.quote.clone()),
         };
         let drive = drive.at_most(CONCURRENCY).everything_on(self.recoveries());

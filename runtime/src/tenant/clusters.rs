@@ -1,43 +1,35 @@
 //! Which tenant clusters there are: follows the Clusters of the under cluster and their kubeconfig Secrets, and has one
-//! [`Keeper`] for each Cluster.
+//! keeper (`keeper.rs`) for each Cluster.
 //!
 //! Of Secrets only the metadata are watched, and only of those with Cluster API's type and label: the process learns that
 //! a kubeconfig changed and then asks for that one Secret. The keys of a cluster's authority, which lie beside it, never
 //! come here. RBAC: `list`, `watch` and `get` on `secrets` (no rule can say "by label"), and the same on `clusters`.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     fmt,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Secret;
 use kmetal_crds::foreign::capi::{self, Cluster};
-use kube::{
-    Api, ResourceExt,
-    api::PartialObjectMeta,
-    runtime::{reflector::ObjectRef, watcher},
-};
+use kube::{Api, api::PartialObjectMeta, runtime::watcher};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
 };
-use tokio::{
-    sync::{Notify, watch},
-    task::JoinSet,
-};
-use tokio_util::sync::CancellationToken;
+use tokio::{sync::watch, task::JoinSet};
 use tracing::Instrument;
 
 use super::{
     ClusterId, Limits, TenantCluster, TenantOptions, cluster::Link, connect::Line, health::Health,
-    keeper::Keeper,
+    supervisor::Supervisor,
 };
 use crate::{
-    Presence, Process, Watched,
+    Process, Watched,
     backoff::{FIRST, exponential},
     controller::DRAIN,
 };
@@ -131,18 +123,14 @@ impl<S: Send + Sync + 'static> TenantClusters<S> {
             .labels(capi::CLUSTER_NAME)
             .fields(&format!("type={}", capi::SECRET_TYPE));
         let secrets = Watched::start_with(process, Api::all(process.client.clone()), kubeconfigs, bare);
-        let supervisor = Supervisor {
-            shared: shared.clone(),
-            under: Under { clusters: clusters.clone(), secrets },
-            line: Line {
-                agent: process.name,
-                fence: process.fence.clone(),
-                policy: Arc::new(options.clone()),
-                limits,
-            },
-            attach: Arc::new(attach),
-            running: HashMap::new(),
+        let line = Line {
+            agent: process.name,
+            fence: process.fence.clone(),
+            policy: Arc::new(options.clone()),
+            limits,
         };
+        let under = Under { clusters: clusters.clone(), secrets };
+        let supervisor = Supervisor::new(shared.clone(), under, line, Arc::new(attach));
         let stop = process.stop.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -251,7 +239,7 @@ impl<S> Shared<S> {
         with(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn add(&self, id: ClusterId, health: watch::Receiver<Health>) {
+    pub(super) fn add(&self, id: ClusterId, health: watch::Receiver<Health>) {
         self.with(|entries| entries.insert(id.uid.clone(), Entry { id, health, open: None }));
         self.count();
     }
@@ -285,108 +273,11 @@ impl<S> Shared<S> {
     }
 }
 
-/// A Cluster that has a keeper.
-struct Running {
-    uid: String,
-    poke: Arc<Notify>,
-    stop: CancellationToken,
-}
-
-/// Namespace and name of a Cluster.
-type Key = (String, String);
-
-struct Supervisor<S> {
-    shared: Arc<Shared<S>>,
-    under: Under,
-    line: Line,
-    attach: Attach<S>,
-    running: HashMap<Key, Running>,
-}
-
-impl<S: Send + Sync + 'static> Supervisor<S> {
-    async fn run(mut self) {
-        let Under { clusters, secrets } = self.under.clone();
-        let of_cluster = clusters.changes().map(|cluster| key(&*cluster, cluster.name_any()));
-        let of_secret = secrets.changes().filter_map(|secret| {
-            let cluster = capi::cluster_of_secret(&secret.name_any()).map(ToOwned::to_owned);
-            std::future::ready(cluster.and_then(|cluster| key(&*secret, cluster)))
-        });
-        let presence = stream::select(clusters.presence_changes(), secrets.presence_changes());
-        let mut changes = stream::select_all([
-            of_cluster.filter_map(std::future::ready).map(Some).boxed(),
-            of_secret.map(Some).boxed(),
-            presence.map(|()| None).boxed(),
-        ]);
-        while let Some(change) = changes.next().await {
-            match change {
-                Some(key) => self.judge(key),
-                None => self
-                    .running
-                    .keys()
-                    .cloned()
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|key| self.judge(key)),
-            }
-        }
-    }
-
-    /// Starts, wakes or ends the keeper of one Cluster.
-    fn judge(&mut self, key: Key) {
-        let (namespace, name) = &key;
-        let clusters = &self.under.clusters;
-        let reference = ObjectRef::new(name).within(namespace);
-        let cluster = clusters.get(&reference);
-        let wanted = match &cluster {
-            Some(cluster) => cluster.uid().filter(|_| !cluster.is_deleting()),
-            // Not known is not gone: an old keeper goes on while the kind is listed again, or one does not decode.
-            None if matches!(clusters.presence(), Presence::Syncing) => return,
-            None if clusters.exists(&reference).unwrap_or(false) => return,
-            None => None,
-        };
-        if let Some(running) = self.running.get(&key) {
-            if wanted.as_ref() == Some(&running.uid) {
-                return running.poke.notify_one();
-            }
-            running.stop.cancel();
-            self.running.remove(&key);
-        }
-        if let Some(uid) = wanted {
-            let running = self.begin(ClusterId { namespace: namespace.clone(), name: name.clone(), uid });
-            self.running.insert(key, running);
-        }
-    }
-
-    fn begin(&self, id: ClusterId) -> Running {
-        let running = Running {
-            uid: id.uid.clone(),
-            poke: Arc::default(),
-            stop: self.shared.process.stop.child_token(),
-        };
-        let span = tracing::info_span!("tenant", cluster = %id);
-        let (health, seen) = watch::channel(Health::Waiting("it was just found".to_owned()));
-        self.shared.add(id.clone(), seen);
-        let keeper = Keeper {
-            id,
-            shared: self.shared.clone(),
-            under: self.under.clone(),
-            line: self.line.clone(),
-            attach: self.attach.clone(),
-            health,
-            poke: running.poke.clone(),
-            stop: running.stop.clone(),
-        };
-        tokio::spawn(keeper.run().instrument(span));
-        running
-    }
-}
-
-fn key(object: &impl ResourceExt, name: String) -> Option<Key> {
-    Some((object.namespace()?, name))
-}
-
 /// Only what tells that a Secret changed.
 fn bare(secret: &mut PartialObjectMeta<Secret>) {
     let meta = &mut secret.metadata;
     (meta.managed_fields, meta.labels, meta.annotations, meta.owner_references) = (None, None, None, None);
 }
+
+#[cfg(test)]
+mod tests;

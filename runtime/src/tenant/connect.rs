@@ -7,7 +7,6 @@ use hyper::rt::Executor;
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
 use hyper_util::{client::legacy::Client as HttpClient, rt::TokioTimer};
 use kube::{Client, Config, client::ConfigExt};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, ServiceBuilder};
 
@@ -16,6 +15,7 @@ use super::{
     dial::Dial,
     kubeconfig::Credentials,
     policy::TenantOptions,
+    pulse::Pulse,
     quote::Quote,
 };
 use crate::{
@@ -37,12 +37,12 @@ pub(super) struct Line {
     pub(super) limits: Limits,
 }
 
-/// A client for `credentials`; `failed` is notified when a request is not answered, `stop` ends every connection.
+/// A client for `credentials`; `pulse` is told of every answer, `stop` ends every connection.
 pub(super) fn client(
     credentials: &Credentials,
     line: &Line,
     quote: Quote,
-    failed: Arc<Notify>,
+    pulse: Arc<Pulse>,
     stop: CancellationToken,
 ) -> Result<Client, kube::Error> {
     // Made from the six things that were taken out, never from a kubeconfig: no command, no file, no proxy.
@@ -62,7 +62,7 @@ pub(super) fn client(
         .http1_max_headers(HEADERS)
         .build(https);
     let service = ServiceBuilder::new()
-        .layer(Bounds::new(line.limits, failed, quote))
+        .layer(Bounds::new(line.limits, pulse, quote))
         .layer(Manners::new(line.fence.clone()))
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

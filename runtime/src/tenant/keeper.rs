@@ -1,7 +1,9 @@
 //! The task that keeps one tenant cluster: finds its kubeconfig, connects, asks again and again whether it answers, and
 //! takes everything down when the kubeconfig is another one or the Cluster goes.
 //!
-//! It asks every [`PROBE`], at once when any request was not answered, and while there is no answer after 1 s, 2 s … 30 s.
+//! It asks when nothing else was answered for [`PROBE`], at once when a request was not, and while there is no answer after
+//! 1 s, 2 s … 30 s. Each cluster is asked by its own task, one question at a time; no bound is shared with others.
+//!
 //! A change of the Cluster or its Secret is looked at within [`LOOK`].
 
 use std::{
@@ -27,15 +29,17 @@ use super::{
     connect::{self, Line},
     health::Health,
     kubeconfig::{self, Credentials},
+    pulse::Pulse,
     quote::Quote,
 };
 use crate::{
     backoff::exponential,
+    controller::DRAIN,
     error::{Result, describe},
 };
 
-/// How often a cluster that answers is asked.
-const PROBE: Duration = Duration::from_secs(30);
+/// How long a cluster may say nothing until it is asked: a watch is renewed every 40 s.
+const PROBE: Duration = Duration::from_secs(45);
 /// The first and the longest pause after no answer.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Time between two looks at the Secret: a tenant may write it as often as they like.
@@ -66,11 +70,19 @@ impl<S: Send + Sync + 'static> Keeper<S> {
     /// Until the Cluster goes.
     pub(super) async fn run(self) {
         tokio::select! {
-            () = self.stop.cancelled() => {}
+            () = self.end() => {}
             () = self.keep() => {}
         }
         self.shared.remove(&self.id.uid);
         tracing::info!("let go");
+    }
+
+    /// The end of the Cluster, or of the process: then what is under way in the cluster may come to its own end.
+    async fn end(&self) {
+        self.stop.cancelled().await;
+        if self.shared.process.stop.is_cancelled() {
+            sleep(DRAIN).await;
+        }
     }
 
     async fn keep(&self) {
@@ -143,21 +155,20 @@ impl<S: Send + Sync + 'static> Keeper<S> {
     /// Connects and stays connected until the kubeconfig is no longer this one. Everything that was begun ends with this
     /// future, also when it is dropped.
     async fn hold(&self, credentials: Credentials, mut version: String) {
-        let stop = self.stop.child_token();
-        let _end = stop.clone().drop_guard();
-        let failed = Arc::new(Notify::new());
+        let (stop, wire) = (self.stop.child_token(), CancellationToken::new());
+        let _end = (stop.clone().drop_guard(), wire.clone().drop_guard());
+        let pulse = Arc::<Pulse>::default();
         let quote = Quote::hiding(credentials.token.as_deref());
-        let client =
-            match connect::client(&credentials, &self.line, quote.clone(), failed.clone(), stop.clone()) {
-                Ok(client) => client,
-                Err(error) => {
-                    self.tell(Health::Waiting(format!(
-                        "no client can be made: {}",
-                        quote.say(&describe(&error))
-                    )));
-                    return self.poke.notified().await;
-                }
-            };
+        let client = match connect::client(&credentials, &self.line, quote.clone(), pulse.clone(), wire) {
+            Ok(client) => client,
+            Err(error) => {
+                self.tell(Health::Waiting(format!(
+                    "no client can be made: {}",
+                    quote.say(&describe(&error))
+                )));
+                return self.poke.notified().await;
+            }
+        };
         tracing::info!(server = %credentials.server, "connecting");
         // The old kubeconfig's health says nothing about this one's.
         self.tell(Health::Waiting("it has not been asked yet".to_owned()));
@@ -199,11 +210,14 @@ impl<S: Send + Sync + 'static> Keeper<S> {
                     exponential(failures, PAUSES.0, PAUSES.1)
                 }
             };
-            let mut over = pin!(sleep(pause));
+            let mut due = Instant::now() + pause;
             loop {
                 tokio::select! {
-                    () = &mut over => break,
-                    () = failed.notified(), if failures == 0 => break,
+                    () = sleep_until(due) => match pulse.last().map(|last| last + PROBE) {
+                        Some(later) if failures == 0 && later > due => due = later,
+                        _ => break,
+                    },
+                    () = pulse.failed(), if failures == 0 => break,
                     () = self.poke.notified() => if self.replaced(&credentials, &mut version).await { return },
                 }
             }
