@@ -18,7 +18,7 @@ use super::super::weight;
 use crate::client::TimedOut;
 
 /// A watch that ended sooner was not one.
-const BRIEF: Duration = Duration::from_secs(1);
+const BRIEF: Duration = Duration::from_millis(500);
 
 /// The server sent more than is read.
 #[derive(Debug, thiserror::Error)]
