@@ -13,6 +13,12 @@ pub const RECONCILING: &str = "Reconciling";
 /// Present and `True` only while nothing will move before somebody changes something.
 pub const STALLED: &str = "Stalled";
 
+/// Only the conditions that [`conditions`] writes: whoever adds others of their own to an object keeps them.
+pub fn ours(mut all: Vec<Condition>) -> Vec<Condition> {
+    all.retain(|condition| [READY, RECONCILING, STALLED].contains(&condition.type_.as_str()));
+    all
+}
+
 /// Where an object stands, in the three words a reader asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {

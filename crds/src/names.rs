@@ -29,6 +29,12 @@ pub const SERVICE: &str = "kmetal.clastix.io/service";
 /// object changes.
 pub const NUDGED: &str = "kmetal.clastix.io/nudged";
 
+/// On a Vpc that is being attached once more: the address that its router had, and is to have again.
+pub const ROUTER_ADDRESS: &str = "kmetal.clastix.io/router-address";
+
+/// Finalizer of Kube-OVN's objects.
+pub const KUBE_OVN_FINALIZER: &str = "kubeovn.io/kube-ovn-controller";
+
 /// Label that Capsule keeps on the namespaces of a Tenant. A namespace with it is an Environment.
 pub const TENANT: &str = "capsule.clastix.io/tenant";
 

@@ -4,11 +4,13 @@
 //! what it means, so that code, tests and `docs/networking.md` cannot drift apart.
 
 pub mod eip_claim;
+pub mod identity;
 pub mod service;
 pub mod subnet_claim;
 pub mod vpc_claim;
 
 pub use eip_claim::{Binding, BoundCluster, BoundService, EipClaim, EipClaimSpec, EipClaimStatus};
+pub use identity::Identity;
 pub use subnet_claim::{Addresses, SubnetClaim, SubnetClaimSpec, SubnetClaimStatus};
 pub use vpc_claim::{Egress, EgressStatus, VpcClaim, VpcClaimSpec, VpcClaimStatus};
 

@@ -1,11 +1,13 @@
 //! Carries out changes, in order, and stops at the first that fails. Dull on purpose: every decision is made before.
 
+use std::collections::BTreeMap;
+
 use kmetal_crds::{
     foreign::{
         kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
-    names::{NUDGED, manager::NETWORKING},
+    names::{KUBE_OVN_FINALIZER, NUDGED, manager::NETWORKING},
     networking::{ATTACHMENT_FINALIZER, FINALIZER},
 };
 use kmetal_runtime::{
@@ -21,7 +23,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
-    change::{Change, Target},
+    change::{Change, Kind, Target},
     claim::ClaimRef,
 };
 
@@ -62,6 +64,13 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         |namespace: &str| Api::<NetworkAttachmentDefinition>::namespaced(client.clone(), namespace);
     match change {
         Change::Hold | Change::Release => Ok(()),
+        Change::Relabel(kind, target, labels) => match kind {
+            Kind::Vpc => labelled(&vpcs(), target, labels).await,
+            Kind::Subnet => labelled(&subnets(), target, labels).await,
+            Kind::OvnEip => labelled(&eips(), target, labels).await,
+            Kind::OvnSnatRule => labelled(&snats(), target, labels).await,
+            Kind::Attachment => labelled(&attachments(&target.namespace), target, labels).await,
+        },
         Change::CreateVpc(vpc) => created(&vpcs(), &**vpc).await,
         Change::UpdateVpc(vpc) => updated(&vpcs(), &**vpc).await,
         Change::DeleteVpc(target) => deleted(&vpcs(), target, "Vpc").await,
@@ -76,6 +85,7 @@ async fn apply_one(client: &Client, change: &Change) -> Result<()> {
         Change::DeleteDnat(target) => deleted(&dnats(), target, "OvnDnatRule").await,
         Change::NudgeDnat(target, text) => nudged(&dnats(), target, text).await,
         Change::CreateEip(eip) => created(&eips(), &**eip).await,
+        Change::GuardEip(eip) => set_finalizer(&eips(), &**eip, KUBE_OVN_FINALIZER, true).await,
         Change::DeleteEip(target) => deleted(&eips(), target, "OvnEip").await,
         Change::CreateAttachment(attachment) => {
             created(&attachments(&namespace(&**attachment)), &**attachment).await
@@ -149,15 +159,31 @@ async fn nudged<K>(api: &Api<K>, target: &Target, text: &str) -> Result<()>
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let patch = json!({ "metadata": { "uid": target.uid, "annotations": { NUDGED: text } } });
+    if annotated(api, target, json!({ "annotations": { NUDGED: text } })).await? {
+        tracing::info!(name = target.name, "nudged");
+    }
+    Ok(())
+}
+
+async fn labelled<K>(api: &Api<K>, target: &Target, labels: &BTreeMap<String, String>) -> Result<()>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    if annotated(api, target, json!({ "labels": labels })).await? {
+        tracing::info!(name = target.name, namespace = target.namespace, "given its labels back");
+    }
+    Ok(())
+}
+
+/// Adds to the metadata of exactly this object; false when it is gone in the meantime, or another one already.
+async fn annotated<K>(api: &Api<K>, target: &Target, mut meta: serde_json::Value) -> Result<bool>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    meta["uid"] = json!(target.uid);
     let params = PatchParams { field_manager: Some(NETWORKING.into()), ..PatchParams::default() };
-    match api.patch(&target.name, &params, &Patch::Merge(patch)).await {
-        // Gone in the meantime, or another one already: either way there is nothing to nudge.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
-        other => {
-            other?;
-            tracing::info!(name = target.name, "nudged");
-            Ok(())
-        }
+    match api.patch(&target.name, &params, &Patch::Merge(json!({ "metadata": meta }))).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(false),
+        other => other.map(|_| true).map_err(Error::from),
     }
 }

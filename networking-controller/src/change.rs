@@ -1,14 +1,34 @@
 //! What a plan may do to the world: the whole vocabulary of writes, shared by the claims and the orphan sweep.
 
+use std::collections::BTreeMap;
+
 use kmetal_crds::{
     condition::Progress,
     foreign::{
         kube_ovn::{OvnDnatRule, OvnEip, OvnSnatRule, Subnet, Vpc},
         multus::NetworkAttachmentDefinition,
     },
+    names::KUBE_OVN_FINALIZER,
     networking::FINALIZER,
 };
 use kube::ResourceExt;
+
+use crate::claim::torn;
+
+/// A kind of object that stands for claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Kube-OVN's Vpc.
+    Vpc,
+    /// Kube-OVN's Subnet.
+    Subnet,
+    /// Kube-OVN's OvnEip.
+    OvnEip,
+    /// Kube-OVN's OvnSnatRule.
+    OvnSnatRule,
+    /// Multus' NetworkAttachmentDefinition.
+    Attachment,
+}
 
 /// One write. Carried out in order; the first failure ends the pass.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +37,8 @@ pub enum Change {
     Hold,
     /// Take our finalizer off the claim.
     Release,
+    /// Put these labels on an object of ours, whatever else it carries.
+    Relabel(Kind, Target, BTreeMap<String, String>),
     /// Create a Vpc, complete from its first moment.
     CreateVpc(Box<Vpc>),
     /// Rewrite our fields of this Vpc; its uid says which.
@@ -45,6 +67,9 @@ pub enum Change {
     NudgeDnat(Target, String),
     /// Create a public address.
     CreateEip(Box<OvnEip>),
+    /// Put Kube-OVN's finalizer on a public address: 1.16 forgets it where the address was asked for, and such an OvnEip
+    /// goes under the rules that use it when somebody deletes it.
+    GuardEip(Box<OvnEip>),
     /// Give a public address back.
     DeleteEip(Target),
     /// Create the attachment that machines name.
@@ -55,6 +80,36 @@ pub enum Change {
     DeleteAttachment(Target),
     /// Take our finalizer off the attachment.
     ReleaseAttachment(Box<NetworkAttachmentDefinition>),
+}
+
+impl Change {
+    /// The uid of the object that it brings back in line, if that is what it does.
+    pub fn mends(&self) -> Option<&str> {
+        match self {
+            Self::Relabel(_, target, _) => Some(&target.uid),
+            Self::UpdateVpc(vpc) => vpc.metadata.uid.as_deref(),
+            Self::UpdateSubnet(subnet) => subnet.metadata.uid.as_deref(),
+            Self::UpdateAttachment(attachment) => attachment.metadata.uid.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+/// The labels of an object of ours, put back; nothing when they are as they should be.
+pub fn relabel<K: kube::Resource>(
+    kind: Kind,
+    object: &K,
+    labels: &BTreeMap<String, String>,
+) -> Option<Change> {
+    torn(object, labels).then(|| Change::Relabel(kind, Target::of(object), labels.clone()))
+}
+
+/// [`Change::GuardEip`] where it is due: Kube-OVN has allocated the address, and does not hold the object.
+pub fn guard_eip(eip: &OvnEip) -> Option<Change> {
+    let is_held = eip.finalizers().iter().any(|finalizer| finalizer == KUBE_OVN_FINALIZER);
+    let ready = eip.status.as_ref().is_some_and(|status| status.ready);
+    (ready && !is_held && eip.metadata.deletion_timestamp.is_none())
+        .then(|| Change::GuardEip(Box::new(eip.clone())))
 }
 
 /// Our finalizer, before the first side effect; nothing when it is on the claim already.

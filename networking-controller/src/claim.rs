@@ -1,10 +1,16 @@
 //! Who an object on the under cluster stands for. The answer is in its labels, never in finalizers or owner
 //! references: a tenant can edit the former on their claim, and a namespaced claim cannot own a cluster-scoped object.
+//!
+//! Labels can be torn or changed by whoever may write the object. So a claim also remembers the uids of its objects, in
+//! its status, and gives them their labels back ([`torn`]).
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kmetal_crds::names;
+use kmetal_crds::{
+    names,
+    networking::{EipClaim, Identity, SubnetClaim, VpcClaim},
+};
 use kube::{Resource, ResourceExt};
 
 /// One claim, by everything that tells it from any other, an earlier one of the same name included.
@@ -68,7 +74,7 @@ impl ClaimRef {
         .into()
     }
 
-    /// Whose `object` is.
+    /// Whose `object` is, by its labels.
     pub fn owner<K: Resource>(&self, object: Option<&K>) -> Owner {
         let Some(object) = object else { return Owner::Absent };
         match Self::from_labels(object.meta()) {
@@ -77,6 +83,58 @@ impl ClaimRef {
             _ => Owner::Foreign,
         }
     }
+}
+
+/// A claim, with what it remembers.
+pub trait Claim: Resource<DynamicType = ()> {
+    /// What its status says of the objects that stand for it.
+    fn identity(&self) -> Option<&Identity>;
+}
+
+impl Claim for VpcClaim {
+    fn identity(&self) -> Option<&Identity> {
+        self.status.as_ref()?.identity.as_ref()
+    }
+}
+
+impl Claim for SubnetClaim {
+    fn identity(&self) -> Option<&Identity> {
+        self.status.as_ref()?.identity.as_ref()
+    }
+}
+
+impl Claim for EipClaim {
+    fn identity(&self) -> Option<&Identity> {
+        self.status.as_ref()?.identity.as_ref()
+    }
+}
+
+/// Whose `object` is, seen from a claim: its own when the claim remembers it, and else what the labels say.
+pub fn owner<C: Claim, K: Resource>(claim: &C, object: Option<&K>) -> Owner {
+    match object {
+        Some(object) if remembers(claim, object.meta()) => Owner::Ours,
+        object => ClaimRef::of(claim).owner(object),
+    }
+}
+
+/// Whether a claim remembers the object with this metadata as its own.
+pub fn remembers<C: Claim>(claim: &C, object: &ObjectMeta) -> bool {
+    claim.identity().is_some_and(|known| {
+        claim.meta().uid.as_deref() == Some(&known.claim)
+            && object.uid.as_ref().is_some_and(|uid| known.objects.contains(uid))
+    })
+}
+
+/// What a claim has to remember, given the objects that are its own now.
+pub fn identity<C: Claim>(claim: &C, objects: &[Option<&ObjectMeta>]) -> Option<Identity> {
+    let mut uids: Vec<String> = objects.iter().flatten().filter_map(|object| object.uid.clone()).collect();
+    uids.sort_unstable();
+    (!uids.is_empty()).then(|| Identity { claim: claim.uid().unwrap_or_default(), objects: uids })
+}
+
+/// Whether an object of ours lacks one of these labels, or has it with another value.
+pub fn torn<K: Resource>(object: &K, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().any(|(key, value)| object.labels().get(key) != Some(value))
 }
 
 /// The uid of the VpcClaim whose network an object lies in.
@@ -113,6 +171,26 @@ mod tests {
         assert_eq!(ClaimRef { name: "other".into(), ..claim("1") }.owner(Some(&ours)), Owner::Foreign);
         assert_eq!(claim("1").owner(Some(&vpc(BTreeMap::new()))), Owner::Foreign);
         assert_eq!(claim("1").owner(None::<&Vpc>), Owner::Absent);
+    }
+
+    #[test]
+    fn a_claim_knows_its_object_whatever_its_labels_say_but_not_one_that_an_earlier_claim_remembered() {
+        let mut object = vpc(claim("1").labels("1"));
+        object.metadata.uid = Some("vpc-uid".into());
+        let mut mine = VpcClaim::default();
+        mine.metadata.name = Some("net".into());
+        mine.metadata.namespace = Some("acme-a".into());
+        mine.metadata.uid = Some("1".into());
+        let known = identity(&mine, &[None, Some(&object.metadata)]);
+        mine.status.get_or_insert_default().identity = known;
+        for labels in [BTreeMap::new(), claim("2").labels("2")] {
+            object.metadata.labels = Some(labels);
+            assert_eq!(owner(&mine, Some(&object)), Owner::Ours);
+            assert!(torn(&object, &claim("1").labels("1")));
+        }
+        let later =
+            VpcClaim { metadata: ObjectMeta { uid: Some("3".into()), ..mine.metadata.clone() }, ..mine };
+        assert_eq!(owner(&later, Some(&object)), Owner::Previous);
     }
 
     #[test]

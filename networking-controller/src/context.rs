@@ -27,16 +27,18 @@ use kube::{
 };
 
 use crate::{
-    claim::{ClaimRef, Owner, is_deleting},
+    claim::{ClaimRef, is_deleting},
     environment::Environment,
     isolation,
     kube_ovn::{self, Health, KubeOvn},
-    names::router_eip,
+    names::{is_vpc_of_ours, router_eip, vpc as vpc_name},
+    pace::Pace,
     platform::{PlatformFile, State},
     range::Range,
     sent::Sent,
     service::{self, Tenants},
     subnet::Ranges,
+    vpc::mend::Lost,
 };
 
 /// One cache for each kind that is read.
@@ -176,6 +178,10 @@ pub struct Context {
     pub sent_subnets: Sent<Range>,
     /// The ranges that SubnetClaims ask for.
     pub(crate) ranges: Ranges,
+    /// Which Vpcs have lost their routers' addresses.
+    pub(crate) lost: Lost,
+    /// How often an object is mended that somebody keeps tearing.
+    pub pace: Pace,
     /// OvnEips that were sent and may not be in the cache yet, with the address that was asked for.
     pub sent_eips: Sent<Option<Ipv4Addr>>,
     /// The tenant clusters.
@@ -208,10 +214,17 @@ impl Context {
     /// Provider networks that a Vpc of ours, other than that of `but`, does not drop yet.
     pub fn unsettled(&self, platform: &State, but: Option<&ClaimRef>) -> Vec<String> {
         let Ok(platform) = platform else { return Vec::new() };
-        let others = self.caches.vpcs.state_filter(|vpc: &Vpc| {
-            let ours =
-                vpc.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::VPC_CLAIM_UID));
-            ours && !is_deleting(vpc) && but.is_none_or(|claim| claim.owner(Some(vpc)) != Owner::Ours)
+        let but = but.map(|claim| vpc_name(&claim.namespace, &claim.name));
+        // By name as well: a label may have been taken away.
+        let mut others = self.caches.vpcs.state_filter(|vpc: &Vpc| {
+            let name = vpc.name_any();
+            let ours = vpc.labels().contains_key(names::VPC_CLAIM_UID) || is_vpc_of_ours(&name);
+            ours && but.as_ref() != Some(&name)
+        });
+        // One that is on its way out is as open as any, as long as something keeps it.
+        others.retain(|vpc| {
+            !is_deleting(&**vpc)
+                || !self.caches.subnets.state_filter(|subnet| subnet.spec.vpc == vpc.name_any()).is_empty()
         });
         let open = |network| others.iter().any(|vpc| !isolation::closes_off(&vpc.spec, network));
         platform

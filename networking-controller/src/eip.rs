@@ -4,13 +4,13 @@ mod observe;
 mod plan;
 mod pool;
 
-use std::{future::ready, sync::Arc};
+use std::{future::ready, sync::Arc, time::Instant};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kmetal_crds::{
     condition::{self, READY},
-    networking::{EipClaim, reason},
+    networking::{EipClaim, EipClaimStatus, reason},
 };
 use kmetal_runtime::{Drive, Result, drive};
 use kube::{
@@ -18,6 +18,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
+pub(crate) use self::observe::pool_of;
 use crate::{
     apply::apply,
     change::Change,
@@ -42,24 +43,23 @@ async fn reconcile(claim: Arc<EipClaim>, context: Arc<Context>) -> Result<Action
     let turn = context.sent_eips.turn("").await;
     let seen = observe::observe(&context, &claim).await?;
     let plan = plan::plan(&claim, &seen, context.now());
-    for change in &plan.changes {
+    let (changes, later) = context.pace.due(plan.changes, Instant::now());
+    for change in &changes {
         if let Change::CreateEip(eip) = change {
             context.sent_eips.note(&eip.spec.external_subnet, &eip.name_any(), plan::address(eip));
         }
     }
-    let done = apply(&context.process.client, &*claim, &plan.changes).await;
+    let done = apply(&context.process.client, &*claim, &changes).await;
     drop(turn);
-    let mine = claim.status.clone().map(|status| kmetal_crds::networking::EipClaimStatus {
+    // What the binder writes is not ours to compare.
+    let mine = claim.status.clone().map(|status| EipClaimStatus {
         bound_to: None,
-        conditions: status.conditions.into_iter().filter(|condition| condition.type_ != BOUND).collect(),
+        conditions: condition::ours(status.conditions),
         ..status
     });
     let next = report(&context, &*claim, mine.as_ref(), &plan.status, |status| &status.conditions).await?;
-    done.map(|()| next)
+    done.map(|()| later.map_or(next, Action::requeue))
 }
-
-/// The binder's condition; not ours to write.
-const BOUND: &str = "Bound";
 
 /// What else than the claim itself makes an EipClaim worth a look.
 fn triggers(context: &Arc<Context>) -> impl Stream<Item = ObjectRef<EipClaim>> + Send + 'static {

@@ -11,6 +11,7 @@
 //! | in which order things go down | [`teardown`] |
 //! | who takes down what a vanished claim left | [`orphans`] |
 //! | through which nodes VPCs leave | [`gateways`] |
+//! | how often a torn object is mended | [`pace`] |
 //! | whether Kube-OVN is there | [`kube_ovn`] |
 
 pub mod apply;
@@ -27,6 +28,7 @@ pub mod isolation;
 pub mod kube_ovn;
 pub mod names;
 pub mod orphans;
+pub mod pace;
 pub mod platform;
 pub mod range;
 pub mod report;
@@ -46,6 +48,7 @@ use crate::{
     config::Config,
     context::{Caches, Context},
     kube_ovn::Health,
+    pace::Pace,
     platform::PlatformFile,
     sent::Sent,
     service::{InTenant, Tenants},
@@ -72,6 +75,8 @@ pub async fn run(process: Process, config: Config) -> anyhow::Result<()> {
         sent_eips: Sent::default(),
         tenants: Tenants::start(&process, &caches.clusters, &config.tenants, InTenant::watch),
         services: service::Shared::default(),
+        pace: Pace::default(),
+        lost: vpc::mend::Lost::default(),
         process,
         caches,
     });

@@ -54,10 +54,13 @@ pub fn router_eip(vpc: &str, external_subnet: &str) -> String {
 
 /// The Vpc of ours whose router has this OvnEip; none when it is not a router's, or no router of ours.
 pub fn vpc_of_router_eip<'a>(eip: &'a str, external_subnet: &str) -> Option<&'a str> {
-    let vpc = eip.strip_suffix(external_subnet)?.strip_suffix('-')?;
-    let (_, hash) = vpc.strip_prefix("vpc-")?.rsplit_once('-')?;
-    let is_hash = hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    is_hash.then_some(vpc)
+    eip.strip_suffix(external_subnet)?.strip_suffix('-').filter(|vpc| is_vpc_of_ours(vpc))
+}
+
+/// Whether [`vpc`] makes such names.
+pub fn is_vpc_of_ours(name: &str) -> bool {
+    let hash = name.strip_prefix("vpc-").and_then(|rest| rest.rsplit_once('-')).map_or("", |(_, hash)| hash);
+    hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// What a pod's network is called between Multus and Kube-OVN.

@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use crate::{
     apply::apply_without_claim,
     change::{Change, Target},
-    claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
+    claim::{ClaimRef, Owner, is_deleting, remembers, vpc_claim_uid},
     context::Context,
     kube_ovn::KubeOvn,
     names, service, subnet,
@@ -83,7 +83,7 @@ async fn sweep(context: &Context, since: &mut BTreeMap<ClaimRef, Instant>) -> Re
         }
         let waited = since.entry(claim.clone()).or_insert_with(Instant::now).elapsed();
         let waited = i64::try_from(waited.as_secs()).unwrap_or(i64::MAX);
-        let changes = remains(context, &claim, waited)?;
+        let (changes, _) = context.pace.due(remains(context, &claim, waited)?, Instant::now());
         if !changes.is_empty() {
             // What is waited for begins anew with each step.
             since.insert(claim.clone(), Instant::now());
@@ -192,13 +192,26 @@ async fn vanished(context: &Context, claim: &ClaimRef) -> Result<bool> {
     Ok(live.as_deref() != Some(&claim.uid))
 }
 
+/// Whether an object is what a vanished claim left, and not one of a living claim of that name with a changed label: that
+/// claim remembers it, and puts the label right.
+fn is_left<K: Resource>(context: &Context, claim: &ClaimRef, object: &K) -> bool {
+    let (caches, namespace, name) = (&context.caches, &claim.namespace, &claim.name);
+    let meta = object.meta();
+    let is_remembered = match claim.kind.as_str() {
+        "VpcClaim" => caches.vpc_claims.get_in(namespace, name).is_some_and(|live| remembers(&*live, meta)),
+        "EipClaim" => caches.eip_claims.get_in(namespace, name).is_some_and(|live| remembers(&*live, meta)),
+        _ => caches.subnet_claims.get_in(namespace, name).is_some_and(|live| remembers(&*live, meta)),
+    };
+    claim.owner(Some(object)) == Owner::Ours && !is_remembered
+}
+
 /// The next step down for a claim that is gone.
 fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Change>> {
     let caches = &context.caches;
     if claim.kind == "VpcClaim" {
         let name = names::vpc(&claim.namespace, &claim.name);
         let vpc = caches.vpcs.read(|vpcs| vpcs.get(&ObjectRef::new(&name)))?;
-        let Some(vpc) = vpc.filter(|vpc| claim.owner(Some(&**vpc)) == Owner::Ours) else {
+        let Some(vpc) = vpc.filter(|vpc| is_left(context, claim, &**vpc)) else {
             return Ok(Vec::new());
         };
         let inside = |uid: Option<&str>, vpc: &str| uid == Some(claim.uid.as_str()) || vpc == name;
@@ -206,7 +219,7 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         let dnats = caches.dnats_in(claim)?;
         if !dnats.is_empty() {
             let now = context.now();
-            let closed = teardown::keep_closed(&vpc, context.platform.last_good().as_deref());
+            let closed = teardown::keep_closed(claim, &vpc, context.platform.last_good().as_deref());
             return Ok(closed
                 .into_iter()
                 .chain(dnats.iter().filter_map(|rule| teardown::dnat(rule, now)))
@@ -215,20 +228,20 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         let has_nat_rules =
             !caches.snats.state_filter(|rule| inside(vpc_claim_uid(rule), &rule.spec.vpc)).is_empty();
         if !subnets.is_empty() || has_nat_rules {
-            let Some(platform) = context.platform.last_good().filter(|_| !is_deleting(&*vpc)) else {
+            let Some(platform) = context.platform.last_good() else {
                 return Ok(Vec::new());
             };
             // Without machines the Subnets go in a moment, and then the Vpc as it is attached.
             let has_machines = subnets.iter().any(|subnet| teardown::used(subnet) > 0);
             let way_out = (has_machines && !has_nat_rules)
-                .then(|| teardown::withdraw(&vpc, &context.router_eips(&vpc), waited, &platform))
+                .then(|| teardown::withdraw(claim, &vpc, &context.router_eips(&vpc), waited, &platform))
                 .flatten();
             return Ok(way_out
-                .or_else(|| teardown::keep_closed(&vpc, Some(&platform)))
+                .or_else(|| teardown::keep_closed(claim, &vpc, Some(&platform)))
                 .into_iter()
                 .collect());
         }
-        return Ok(steps(teardown::vpc(&vpc, &context.router_eips(&vpc), waited)));
+        return Ok(steps(teardown::vpc(claim, &vpc, &context.router_eips(&vpc), waited)));
     }
     if claim.kind == "EipClaim" {
         let rules = caches.dnats_of(claim)?;
@@ -240,7 +253,7 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
         }
         let name = names::eip(&claim.namespace, &claim.name);
         let eip = caches.eips.read(|eips| eips.get(&ObjectRef::new(&name)))?;
-        let ours = eip.filter(|eip| claim.owner(Some(&**eip)) == Owner::Ours);
+        let ours = eip.filter(|eip| is_left(context, claim, &**eip));
         let change = ours.and_then(|eip| {
             if is_deleting(&*eip) {
                 teardown::nudge_eip(&eip, context.now())
@@ -252,9 +265,9 @@ fn remains(context: &Context, claim: &ClaimRef, waited: i64) -> Result<Vec<Chang
     }
     let objects = subnet::objects_of(context, claim)?;
     let ours = SubnetObjects {
-        subnet: objects.subnet.filter(|object| claim.owner(Some(object)) == Owner::Ours),
-        snat: objects.snat.filter(|object| claim.owner(Some(object)) == Owner::Ours),
-        attachment: objects.attachment.filter(|object| claim.owner(Some(object)) == Owner::Ours),
+        subnet: objects.subnet.filter(|object| is_left(context, claim, object)),
+        snat: objects.snat.filter(|object| is_left(context, claim, object)),
+        attachment: objects.attachment.filter(|object| is_left(context, claim, object)),
     };
     // Nobody is left to see a wait for addresses in use. Kube-OVN itself keeps the Subnet until they are given back,
     // and the attachment is the last to go.

@@ -9,13 +9,16 @@ mod plan;
 
 pub(crate) use observe::{Ranges, objects as objects_of};
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kmetal_crds::{
     condition::{self, READY},
-    networking::{SubnetClaim, reason},
+    networking::{SubnetClaim, SubnetClaimStatus, reason},
 };
 use kmetal_runtime::{Drive, Result, drive};
 use kube::{
@@ -53,18 +56,22 @@ async fn reconcile(claim: Arc<SubnetClaim>, context: Arc<Context>) -> Result<Act
     };
     let seen = observe::observe(&context, &claim, &vpc_uid).await?;
     let plan = plan::plan(&claim, &seen, context.now());
-    for change in &plan.changes {
+    let (changes, later) = context.pace.due(plan.changes, Instant::now());
+    for change in &changes {
         if let Change::CreateSubnet(subnet) = change
             && let Ok(range) = Range::parse(&subnet.spec.cidr_block)
         {
             context.sent_subnets.note(&vpc_uid, &subnet.name_any(), range);
         }
     }
-    let done = apply(&context.process.client, &*claim, &plan.changes).await;
+    let done = apply(&context.process.client, &*claim, &changes).await;
     drop(turn);
-    let next =
-        report(&context, &*claim, claim.status.as_ref(), &plan.status, |status| &status.conditions).await?;
-    done.map(|()| next)
+    let before = claim
+        .status
+        .clone()
+        .map(|status| SubnetClaimStatus { conditions: condition::ours(status.conditions), ..status });
+    let next = report(&context, &*claim, before.as_ref(), &plan.status, |status| &status.conditions).await?;
+    done.map(|()| later.map_or(next, Action::requeue))
 }
 
 /// What else than the claim itself makes a SubnetClaim worth a look.

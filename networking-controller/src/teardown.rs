@@ -19,7 +19,7 @@ use kube::ResourceExt;
 
 use crate::{
     change::{Change, Target},
-    claim::{ClaimRef, is_deleting, vpc_claim_uid},
+    claim::{ClaimRef, is_deleting},
     isolation,
     platform::Platform,
 };
@@ -138,7 +138,7 @@ const LOST_ATTACH: i64 = 60;
 /// Vpc's status. Detaching first is not safe in 1.16: a pass that began before the change writes
 /// `status.enableExternal` back from the changed spec without having detached, and nothing remembers the address.
 /// Where that has happened, the Vpc is attached again, so that its status tells the truth.
-pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
+pub fn vpc(claim: &ClaimRef, vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
     let name = vpc.name_any();
     if is_deleting(vpc) {
         return Step::Wait(format!("Vpc {name}"));
@@ -146,7 +146,7 @@ pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
     let is_attached = vpc.status.as_ref().is_some_and(|status| status.enable_external);
     match (vpc.spec.enable_external, is_attached, router_eips.first()) {
         (true, true, _) | (false, false, None) => remove(vpc, "Vpc", Change::DeleteVpc),
-        (false, false, Some(eip)) if waited >= LOST_DETACH => Step::Do(vec![reattach(vpc, eip)]),
+        (false, false, Some(eip)) if waited >= LOST_DETACH => Step::Do(vec![reattach(claim, vpc, eip)]),
         (false, false, Some(eip)) => Step::Wait(format!("OvnEip {}", eip.name_any())),
         _ if waited >= LOST_ATTACH => remove(vpc, "Vpc", Change::DeleteVpc),
         _ => Step::Wait(format!("the unfinished change of the way out of Vpc {name}")),
@@ -155,40 +155,48 @@ pub fn vpc(vpc: &Vpc, router_eips: &[OvnEip], waited: i64) -> Step {
 
 /// Keeps a Vpc closed for as long as it stands, whatever becomes of its claim: a claim that waits to go, or went and
 /// left machines behind, must not keep a Vpc open against a network that the platform adds meanwhile.
-pub fn keep_closed(vpc: &Vpc, platform: Option<&Platform>) -> Option<Change> {
-    let platform = platform.filter(|_| !is_deleting(vpc))?;
+///
+/// One that somebody has deleted is no exception: it stands for as long as a Subnet lies in it.
+pub fn keep_closed(claim: &ClaimRef, vpc: &Vpc, platform: Option<&Platform>) -> Option<Change> {
+    let platform = platform?;
     let wanted = isolation::keeping_egress(platform, &vpc.spec);
     let rewrite = !isolation::same(&vpc.spec, &wanted);
-    rewrite.then(|| Change::UpdateVpc(Box::new(rewritten(vpc, isolation::next_write(&vpc.spec, wanted)))))
+    rewrite
+        .then(|| Change::UpdateVpc(Box::new(rewritten(claim, vpc, isolation::next_write(&vpc.spec, wanted)))))
 }
 
 /// Takes its way out from a Vpc whose claim is gone while something in it still stands: nobody's quota counts the
 /// address any more. NAT rules are gone already; Kube-OVN must have finished attaching.
-pub fn withdraw(vpc: &Vpc, router_eips: &[OvnEip], waited: i64, platform: &Platform) -> Option<Change> {
+pub fn withdraw(
+    claim: &ClaimRef,
+    vpc: &Vpc,
+    router_eips: &[OvnEip],
+    waited: i64,
+    platform: &Platform,
+) -> Option<Change> {
     let is_attached = vpc.status.as_ref().is_some_and(|status| status.enable_external);
     match (vpc.spec.enable_external, is_attached, router_eips.first()) {
         (true, true, _) => {
             let closed = isolation::next_write(&vpc.spec, isolation::vpc_spec(platform, None));
-            Some(Change::UpdateVpc(Box::new(rewritten(vpc, closed))))
+            Some(Change::UpdateVpc(Box::new(rewritten(claim, vpc, closed))))
         }
         // Forgotten, as below.
-        (false, false, Some(eip)) if waited >= LOST_DETACH => Some(reattach(vpc, eip)),
+        (false, false, Some(eip)) if waited >= LOST_DETACH => Some(reattach(claim, vpc, eip)),
         _ => None,
     }
 }
 
 /// Attaches a Vpc to the external subnet of an address that Kube-OVN has forgotten to take from it.
-pub fn reattach(vpc: &Vpc, eip: &OvnEip) -> Change {
+pub fn reattach(claim: &ClaimRef, vpc: &Vpc, eip: &OvnEip) -> Change {
     let spec = isolation::reattached(&vpc.spec, &eip.spec.external_subnet);
-    Change::UpdateVpc(Box::new(rewritten(vpc, spec)))
+    Change::UpdateVpc(Box::new(rewritten(claim, vpc, spec)))
 }
 
-/// The same Vpc with another spec, as it is sent: our labels again, since a field left out would be taken away.
-pub fn rewritten(vpc: &Vpc, spec: VpcSpec) -> Vpc {
+/// The Vpc of a claim with another spec, as it is sent: our labels again, since a field left out would be taken away.
+pub fn rewritten(claim: &ClaimRef, vpc: &Vpc, spec: VpcSpec) -> Vpc {
     let mut object = Vpc::new(&vpc.name_any(), spec);
     object.metadata.uid = vpc.uid();
-    object.metadata.labels = ClaimRef::from_labels(&vpc.metadata)
-        .map(|claim| claim.labels(vpc_claim_uid(vpc).unwrap_or(&claim.uid)));
+    object.metadata.labels = Some(claim.labels(&claim.uid));
     object
 }
 

@@ -2,15 +2,19 @@
 
 mod deletion;
 mod egress;
+pub(crate) mod mend;
 mod observe;
 mod plan;
 
 pub(crate) use egress::attached;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use futures::{Stream, StreamExt, stream};
-use kmetal_crds::networking::VpcClaim;
+use kmetal_crds::{
+    condition,
+    networking::{VpcClaim, VpcClaimStatus},
+};
 use kmetal_runtime::{Drive, Result, drive};
 use kube::{
     ResourceExt,
@@ -19,6 +23,7 @@ use kube::{
 
 use crate::{
     apply::apply,
+    change::Change,
     claim::ClaimRef,
     cluster::subnet_claim,
     context::{Caches, Context},
@@ -39,10 +44,25 @@ pub async fn run(context: Arc<Context>) {
 async fn reconcile(claim: Arc<VpcClaim>, context: Arc<Context>) -> Result<Action> {
     let seen = observe::observe(&context, &claim).await?;
     let plan = plan::plan(&claim, &seen, context.now());
-    let done = apply(&context.process.client, &*claim, &plan.changes).await;
-    let next =
-        report(&context, &*claim, claim.status.as_ref(), &plan.status, |status| &status.conditions).await?;
-    done.map(|()| next)
+    let (changes, late) = context.pace.due(plan.changes, Instant::now());
+    let later = late.or(seen.address_lost.map(|_| mend::SETTLED));
+    // A router's address is taken from the same pool as those of EipClaims, one at a time.
+    let mut turn = None;
+    for change in &changes {
+        if let Change::CreateEip(eip) = change {
+            turn = Some(context.sent_eips.turn("").await);
+            let address = eip.spec.v4_ip.as_deref().and_then(|address| address.parse().ok());
+            context.sent_eips.note(&eip.spec.external_subnet, &eip.name_any(), address);
+        }
+    }
+    let done = apply(&context.process.client, &*claim, &changes).await;
+    drop(turn);
+    let before = claim
+        .status
+        .clone()
+        .map(|status| VpcClaimStatus { conditions: condition::ours(status.conditions), ..status });
+    let next = report(&context, &*claim, before.as_ref(), &plan.status, |status| &status.conditions).await?;
+    done.map(|()| later.map_or(next, Action::requeue))
 }
 
 /// What else than the claim itself makes a VpcClaim worth a look.

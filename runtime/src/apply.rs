@@ -2,7 +2,7 @@
 //!
 //! A name is not an identity: between reading and writing, an object can be deleted and another of the same name can
 //! appear. So creation is a POST (it can only create), change carries the uid (it can only change), deletion has a uid
-//! precondition. The caller compares before it writes: nothing here reads in order to save a write.
+//! precondition. The caller compares before it writes: nothing here reads in order to save a write of the caller's.
 //!
 //! Objects handed to [`update`] are built by us, never read from the server: what they contain, we own afterwards.
 
@@ -70,12 +70,25 @@ where
 /// - an apply that changes nothing leaves the resourceVersion as it is.
 ///
 /// The first two are [`Error::Conflict`]: read again, decide again. The first update of an object that [`create`] made
-/// takes two more requests, so that what a later one leaves out is removed.
+/// takes a second write before it, so that what this one leaves out is removed: whoever watches the object sees it change
+/// once and whole. (Kube-OVN 1.16 loses what it was doing when a Vpc changes twice at once.)
 pub async fn update<K>(api: &Api<K>, manager: &str, uid: &str, object: &K) -> Result<K>
 where
     K: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
+    let name = object.name_any();
+    let now = api.get_metadata_opt(&name).await?.filter(|now| now.uid().as_deref() == Some(uid));
+    let now = now.ok_or_else(|| Error::Conflict(format!("{name} is gone, or another object's name")))?;
+    if let Some(moved) = ownership::moved(now.managed_fields(), manager) {
+        let patch = json!({ "metadata": {
+            "uid": uid,
+            "resourceVersion": now.resource_version(),
+            "managedFields": moved,
+        }});
+        let moving = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        api.patch(&name, &moving, &Patch::Merge(patch)).await.map_err(|error| raced(&name, error))?;
+    }
     let mut body = object.clone();
     let meta = body.meta_mut();
     meta.uid = Some(uid.to_owned());
@@ -83,16 +96,6 @@ where
     meta.managed_fields = None;
     let body = Patch::Apply(typed::<K>(serde_json::to_value(&body).map_err(anyhow::Error::from)?));
     let params = PatchParams::apply(manager).force();
-    let name = object.name_any();
-    let applied = api.patch(&name, &params, &body).await.map_err(|error| raced(&name, error))?;
-    let Some(moved) = ownership::moved(applied.managed_fields(), manager) else { return Ok(applied) };
-    let patch = json!({ "metadata": {
-        "uid": uid,
-        "resourceVersion": applied.resource_version(),
-        "managedFields": moved,
-    }});
-    let moving = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
-    api.patch(&name, &moving, &Patch::Merge(patch)).await.map_err(|error| raced(&name, error))?;
     api.patch(&name, &params, &body).await.map_err(|error| raced(&name, error))
 }
 

@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Identity;
+
 /// A public address for this Environment.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[kube(
@@ -85,6 +87,9 @@ pub struct EipClaimStatus {
     /// The Service that the address is given to. Written by whoever binds it, never by who allocates it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_to: Option<Binding>,
+    /// How the platform tells the claim's own objects from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// `Ready` always; `Bound` once a Service has had it; `Reconciling` while the controller or Kube-OVN works;
     /// `Stalled` while somebody must act.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Identity;
+
 /// A subnet in one of this Environment's VPCs.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[kube(
@@ -115,6 +117,9 @@ pub struct SubnetClaimStatus {
     /// How many addresses there are; of the IPv4 range where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+    /// How the platform tells the claim's own objects from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// `Ready` always; `Reconciling` while the controller or Kube-OVN works; `Stalled` while somebody must act.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]

@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Identity;
+
 /// A private network (VPC) for the tenant of this Environment.
 ///
 /// The platform makes one Kube-OVN Vpc from it, closed against every other tenant and against the platform's own
@@ -92,6 +94,9 @@ pub struct VpcClaimStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub bound_addresses: Option<i32>,
+    /// How the platform tells the claim's own objects from others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// `Ready` always; `Reconciling` while the controller or Kube-OVN works; `Stalled` while somebody must act.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]

@@ -233,7 +233,7 @@ async fn prints_what_the_user_asks_first(cluster: &Cluster) -> Result<()> {
             "net",
             r#"{"egress": {}}"#,
             json!({
-                "conditions": [condition], "subnets": 3, "vpc": "vpc-x",
+                "conditions": [condition], "subnets": 3, "boundAddresses": 2, "vpc": "vpc-x",
                 "egress": {"providerNetwork": "internet", "address": "203.0.113.9"},
             }),
         ),
@@ -255,8 +255,8 @@ async fn prints_what_the_user_asks_first(cluster: &Cluster) -> Result<()> {
         (
             ["get", "vpcc", "-n", NAMESPACE, "-o", "wide"],
             [
-                "NAME READY REASON EGRESS ADDRESS SUBNETS AGE VPC MESSAGE",
-                "net False CidrOverlap internet 203.0.113.9 3 AGE vpc-x what, and what to do",
+                "NAME READY REASON EGRESS ADDRESS SUBNETS AGE BOUND VPC MESSAGE",
+                "net False CidrOverlap internet 203.0.113.9 3 AGE 2 vpc-x what, and what to do",
             ],
         ),
         (

@@ -14,6 +14,7 @@ mod faults;
 mod input;
 mod isolation;
 mod kube_ovn;
+mod mending;
 mod policy;
 mod processes;
 mod quotas;

@@ -19,6 +19,7 @@ use crate::{
     kube_ovn::KubeOvn,
     names,
     platform::ProviderNetwork,
+    vpc::mend::held,
 };
 
 /// Reads what [`super::plan`] decides on.
@@ -41,7 +42,7 @@ pub(super) async fn observe(context: &Context, claim: &EipClaim) -> Result<Seen>
         .filter(|_| eip.is_none())
         .and_then(|platform| plan::network(claim, environment.tenant.as_deref(), platform));
     Ok(Seen {
-        pool: network.and_then(|network| pool(context, network)),
+        pool: network.and_then(|network| pool_of(context, network, None)),
         waiters: network.map(|network| waiters(context, &me, network)).unwrap_or_default(),
         unsettled: context.unsettled(&platform, None),
         rules: rules.iter().map(ResourceExt::name_any).collect(),
@@ -52,27 +53,36 @@ pub(super) async fn observe(context: &Context, claim: &EipClaim) -> Result<Seen>
     })
 }
 
-/// The pool as the caches and what was just sent show it; none while the external Subnet is not there.
-fn pool(context: &Context, network: &ProviderNetwork) -> Option<Pool> {
+/// The pool as the caches and what was just sent show it, all but what is held for the Vpc `but`; none while the
+/// external Subnet is not there.
+pub(crate) fn pool_of(context: &Context, network: &ProviderNetwork, but: Option<&str>) -> Option<Pool> {
     let caches = &context.caches;
+    let net = network.range.v4?;
     let subnet = caches.subnets.get_named(&network.external_subnet)?;
     let eips = caches.eips.state_filter(|eip| eip.spec.external_subnet == network.external_subnet);
     let shown: HashSet<String> = eips.iter().map(|eip| eip.name_any()).collect();
-    let sent = context.sent_eips.pending(&network.external_subnet, &shown);
-    let known = eips.iter().map(|eip| plan::address(eip)).chain(sent.into_values());
+    let mut sent = context.sent_eips.pending(&network.external_subnet, &shown);
+    let router_eip = |vpc: &str| names::router_eip(vpc, &network.external_subnet);
+    if let Some(but) = but {
+        sent.remove(&router_eip(but));
+    }
+    let without = caches.vpcs.state_filter(|vpc| {
+        let name = vpc.name_any();
+        but != Some(&name) && !shown.contains(&router_eip(&name))
+    });
+    // Routers that are to have an address again, and those that Kube-OVN is about to give any.
+    let held = without.iter().filter_map(|vpc| held(vpc)).filter(|address| net.contains(address)).map(Some);
+    let routers = without.iter().filter(|vpc| {
+        vpc.spec.enable_external && vpc.spec.extra_external_subnets.contains(&network.external_subnet)
+    });
+    let known = eips.iter().map(|eip| plan::address(eip)).chain(sent.into_values()).chain(held);
     let (addressed, unknown): (Vec<_>, Vec<_>) = known.partition(Option::is_some);
     let taken: BTreeSet<Ipv4Addr> = addressed.into_iter().flatten().collect();
-    // Routers that Kube-OVN is about to give an address to.
-    let routers = caches.vpcs.state_filter(|vpc| {
-        vpc.spec.enable_external
-            && vpc.spec.extra_external_subnets.contains(&network.external_subnet)
-            && !shown.contains(&names::router_eip(&vpc.name_any(), &network.external_subnet))
-    });
     Some(Pool {
-        net: network.range.v4?,
+        net,
         excluded: subnet.spec.exclude_ips.iter().filter_map(|entry| interval(entry)).collect(),
         taken,
-        promised: u64::try_from(unknown.len() + routers.len()).unwrap_or(u64::MAX),
+        promised: u64::try_from(unknown.len() + routers.count()).unwrap_or(u64::MAX),
     })
 }
 
@@ -101,10 +111,6 @@ fn waiters(context: &Context, me: &ClaimRef, network: &ProviderNetwork) -> Vec<W
             let has = caches.eips.get_named(&name);
             same && ClaimRef::of(&**other).owner(has.as_deref()) == Owner::Absent && !sent.contains_key(&name)
         })
-        .map(|other| Waiter {
-            created: other.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            uid: other.uid().unwrap_or_default(),
-            wants: other.spec.address.as_deref().and_then(|address| address.parse().ok()),
-        })
+        .map(|other| plan::waiter(&other, network))
         .collect()
 }

@@ -12,8 +12,8 @@ use kube::ResourceExt;
 
 use super::pool::{Pool, Turn, Waiter};
 use crate::{
-    change::{Change, Outcome, Target, hold, release},
-    claim::{ClaimRef, Owner, is_deleting},
+    change::{Change, Kind, Outcome, Target, guard_eip, hold, relabel, release},
+    claim::{ClaimRef, Owner, identity, is_deleting, owner},
     environment::Environment,
     kube_ovn::KubeOvn,
     names,
@@ -54,13 +54,14 @@ pub struct Plan {
 /// Decides everything.
 pub fn plan(claim: &EipClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
-    let owner = me.owner(seen.eip.as_ref());
+    let owner = owner(claim, seen.eip.as_ref());
     let ours = seen.eip.as_ref().filter(|_| owner == Owner::Ours);
-    let outcome = if is_deleting(claim) {
+    let mut outcome = if is_deleting(claim) {
         deletion(claim, ours, seen, now)
     } else {
         wanted(claim, &me, owner, ours, seen)
     };
+    outcome.changes.splice(0..0, ours.and_then(|eip| relabel(Kind::OvnEip, eip, &me.labels(""))));
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     let network = ours.and_then(|eip| {
@@ -73,6 +74,7 @@ pub fn plan(claim: &EipClaim, seen: &Seen, now: Timestamp) -> Plan {
             provider_network: network,
             address: ours.and_then(address).map(|address| address.to_string()),
             bound_to: None,
+            identity: identity(claim, &[ours.map(|eip| &eip.metadata)]),
             conditions: condition::conditions(
                 before,
                 outcome.progress,
@@ -180,6 +182,23 @@ fn wanted(claim: &EipClaim, me: &ClaimRef, owner: Owner, ours: Option<&OvnEip>, 
     served(claim, me, &name, network, pool, seen)
 }
 
+/// A claim without an OvnEip as it waits for an address. One that had one already, before somebody deleted its OvnEip,
+/// goes before all others and wants the same again: the address was promised to it until it is deleted.
+pub fn waiter(claim: &EipClaim, network: &ProviderNetwork) -> Waiter {
+    let asked = claim.spec.address.as_deref().and_then(|address| address.parse().ok());
+    let had: Option<Ipv4Addr> = claim
+        .status
+        .as_ref()
+        .filter(|status| status.provider_network.as_ref() == Some(&network.name))
+        .and_then(|status| status.address.as_ref()?.parse().ok());
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    Waiter {
+        created: created.filter(|_| had.is_none()),
+        uid: claim.uid().unwrap_or_default(),
+        wants: asked.or(had),
+    }
+}
+
 fn served(
     claim: &EipClaim,
     me: &ClaimRef,
@@ -194,14 +213,16 @@ fn served(
             "spec.address is not an IPv4 address; create the EipClaim anew, without to take any that is free",
         );
     };
-    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let me_waiting = Waiter { created, uid: me.uid.clone(), wants };
+    let mut me_waiting = waiter(claim, network);
+    if wants.is_none() && me_waiting.wants.is_some_and(|had| !pool.has(had) || !pool.is_available(had)) {
+        me_waiting.wants = None;
+    }
     match pool.turn(&me_waiting, &seen.waiters) {
         Turn::Served => {
             let spec = OvnEipSpec {
                 external_subnet: network.external_subnet.clone(),
                 type_: "nat".into(),
-                v4_ip: wants.map(|address| address.to_string()),
+                v4_ip: me_waiting.wants.map(|address| address.to_string()),
             };
             let mut eip = OvnEip::new(name, spec);
             eip.metadata.labels = Some(me.labels(""));
@@ -252,7 +273,7 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
             format!("OvnEip {name} is written; waiting for Kube-OVN to allocate it"),
         ),
     }
-    .with(hold(claim).into_iter().collect())
+    .with(hold(claim).into_iter().chain(guard_eip(eip)).collect())
 }
 
 fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp) -> Outcome {

@@ -24,7 +24,7 @@ pub struct Pool {
 /// A claim that has no OvnEip yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// When it was created.
+    /// When it was created; none goes before all.
     pub created: Option<Timestamp>,
     /// Its uid.
     pub uid: String,
@@ -78,7 +78,8 @@ impl Pool {
         hosts.saturating_sub(used).saturating_sub(self.promised)
     }
 
-    fn is_available(&self, address: Ipv4Addr) -> bool {
+    /// Whether nobody has the address and the platform does not keep it.
+    pub fn is_available(&self, address: Ipv4Addr) -> bool {
         !self.taken.contains(&address)
             && !self.excluded.iter().any(|(from, to)| (from..=to).contains(&&address))
     }

@@ -12,8 +12,8 @@ use kube::ResourceExt;
 
 use super::demand::Demand;
 use crate::{
-    change::{Change, Target, hold},
-    claim::{ClaimRef, is_deleting},
+    change::{Change, Kind, Target, hold, relabel},
+    claim::{ClaimRef, Owner, is_deleting, owner, vpc_claim_uid},
     names,
     teardown::{SubnetObjects, nudge},
 };
@@ -69,7 +69,10 @@ pub(super) fn changes(
     attachment.metadata.finalizers = Some(vec![ATTACHMENT_FINALIZER.into()]);
     match &ours.attachment {
         None => changes.push(Change::CreateAttachment(Box::new(attachment))),
-        Some(existing) if serde_json::from_str(&existing.spec.config).ok() != Some(config) => {
+        Some(existing)
+            if serde_json::from_str(&existing.spec.config).ok() != Some(config)
+                || !existing.finalizers().iter().any(|finalizer| finalizer == ATTACHMENT_FINALIZER) =>
+        {
             attachment.metadata.uid = existing.uid();
             changes.push(Change::UpdateAttachment(Box::new(attachment)));
         }
@@ -90,6 +93,32 @@ pub(super) fn changes(
         (None, _) => {}
     }
     changes
+}
+
+/// Only what stands for this very claim.
+pub(super) fn own_objects(claim: &SubnetClaim, objects: &SubnetObjects) -> SubnetObjects {
+    fn own<K: kube::Resource + Clone>(claim: &SubnetClaim, object: Option<&K>) -> Option<K> {
+        object.filter(|_| owner(claim, object) == Owner::Ours).cloned()
+    }
+    SubnetObjects {
+        subnet: own(claim, objects.subnet.as_ref()),
+        snat: own(claim, objects.snat.as_ref()),
+        attachment: own(claim, objects.attachment.as_ref()),
+    }
+}
+
+/// The labels that somebody has torn. `vpc_claim` is the uid of the VpcClaim in whose Vpc the subnet lies; where that is
+/// not known, what its label says is left as it is.
+pub(super) fn labels_put_back(me: &ClaimRef, ours: &SubnetObjects, vpc_claim: Option<String>) -> Vec<Change> {
+    let known = ours.subnet.as_ref().and_then(vpc_claim_uid).map(str::to_owned);
+    let Some(vpc_claim) = vpc_claim.or(known) else { return Vec::new() };
+    let labels = me.labels(&vpc_claim);
+    let objects = [
+        ours.subnet.as_ref().and_then(|subnet| relabel(Kind::Subnet, subnet, &labels)),
+        ours.snat.as_ref().and_then(|snat| relabel(Kind::OvnSnatRule, snat, &labels)),
+        ours.attachment.as_ref().and_then(|attachment| relabel(Kind::Attachment, attachment, &labels)),
+    ];
+    objects.into_iter().flatten().collect()
 }
 
 /// Source NAT on the router's own address, so that the way out costs no second one.

@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt, api::PartialObjectMeta, runtime::reflector::ObjectR
 
 use super::{demand::Demand, overlap::Candidate, plan::Seen};
 use crate::{
-    claim::{ClaimRef, Owner, is_deleting, vpc_claim_uid},
+    claim::{ClaimRef, Owner, is_deleting, owner, vpc_claim_uid},
     context::Context,
     kube_ovn::KubeOvn,
     names,
@@ -50,9 +50,10 @@ pub(super) async fn observe(context: &Context, claim: &SubnetClaim, vpc_uid: &st
             return Err(Error::Unknown { what: format!("VpcClaim {}", claim.spec.vpc), why });
         }
     }
-    let vpc = caches.vpcs.get_named(&names::vpc(&me.namespace, &claim.spec.vpc)).filter(|vpc| {
-        vpc_claim.as_ref().is_some_and(|claim| ClaimRef::of(&**claim).owner(Some(&**vpc)) == Owner::Ours)
-    });
+    let vpc = caches
+        .vpcs
+        .get_named(&names::vpc(&me.namespace, &claim.spec.vpc))
+        .filter(|vpc| vpc_claim.as_ref().is_some_and(|claim| owner(&**claim, Some(&**vpc)) == Owner::Ours));
     let router_eip = vpc.as_ref().and_then(|vpc| {
         let subnet = vpc.spec.extra_external_subnets.first()?;
         caches.eips.get_named(&names::router_eip(&vpc.name_any(), subnet))
@@ -94,7 +95,11 @@ fn others(
     platform: &State,
 ) -> Vec<Candidate> {
     let caches = &context.caches;
-    let subnets = caches.subnets.state_filter(|subnet: &Subnet| vpc_claim_uid(subnet) == Some(vpc_uid));
+    // By name as well: a label may have been taken away.
+    let vpc = names::vpc(&me.namespace, &claim.spec.vpc);
+    let subnets = caches
+        .subnets
+        .state_filter(|subnet: &Subnet| vpc_claim_uid(subnet) == Some(vpc_uid) || subnet.spec.vpc == vpc);
     let shown: HashSet<String> = subnets.iter().map(|subnet| subnet.name_any()).collect();
     let mut sent = context.sent_subnets.pending(vpc_uid, &shown);
     let mut taken: HashSet<String> = HashSet::new();
@@ -108,14 +113,16 @@ fn others(
         let has = subnets
             .iter()
             .find(|subnet| subnet.name_any() == name)
-            .filter(|s| other_ref.owner(Some(&***s)) == Owner::Ours);
+            .filter(|subnet| owner(&*other, Some(&***subnet)) == Owner::Ours);
         let sent_range = sent.remove(&name);
         let Some(range) = context.ranges.of(&other) else { continue };
         let reserved = platform.as_ref().is_ok_and(|platform| platform.reserves(&range));
         if has.is_none() && sent_range.is_none() && (is_deleting(&*other) || reserved) {
             continue;
         }
-        taken.insert(name);
+        if has.is_some() {
+            taken.insert(name);
+        }
         candidates.push(Candidate {
             name: Some(other_ref.name),
             uid: other_ref.uid,

@@ -11,12 +11,12 @@ use kube::ResourceExt;
 use super::{
     deletion::deletion,
     demand::{Demand, Refusal},
-    objects::{Ground, changes, is_built},
+    objects::{Ground, changes, is_built, labels_put_back, own_objects},
     overlap::{Candidate, in_the_way},
 };
 use crate::{
     change::{Change, Outcome},
-    claim::{ClaimRef, Owner, is_deleting},
+    claim::{ClaimRef, Owner, identity, is_deleting, owner},
     environment::Environment,
     kube_ovn::KubeOvn,
     names,
@@ -57,12 +57,13 @@ pub struct Plan {
 /// Decides everything.
 pub fn plan(claim: &SubnetClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
-    let ours = own_objects(&me, &seen.objects);
-    let outcome = if is_deleting(claim) {
+    let ours = own_objects(claim, &seen.objects);
+    let mut outcome = if is_deleting(claim) {
         deletion(claim, &ours, seen, now)
     } else {
         wanted(claim, &me, &ours, seen, now)
     };
+    outcome.changes.splice(0..0, labels_put_back(&me, &ours, vpc_claim_of(seen)));
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     let subnet = ours.subnet.as_ref();
@@ -73,6 +74,14 @@ pub fn plan(claim: &SubnetClaim, seen: &Seen, now: Timestamp) -> Plan {
             network_attachment: ours.attachment.as_ref().map(|_| format!("{}/{}", me.namespace, me.name)),
             gateway: subnet.map(|subnet| subnet.spec.gateway.clone()),
             addresses: subnet.and_then(addresses),
+            identity: identity(
+                claim,
+                &[
+                    subnet.map(|subnet| &subnet.metadata),
+                    ours.snat.as_ref().map(|snat| &snat.metadata),
+                    ours.attachment.as_ref().map(|attachment| &attachment.metadata),
+                ],
+            ),
             conditions: condition::conditions(
                 before,
                 outcome.progress,
@@ -86,23 +95,16 @@ pub fn plan(claim: &SubnetClaim, seen: &Seen, now: Timestamp) -> Plan {
     }
 }
 
-/// Only what stands for this very claim.
-fn own_objects(me: &ClaimRef, objects: &SubnetObjects) -> SubnetObjects {
-    fn own<K: kube::Resource + Clone>(me: &ClaimRef, object: Option<&K>) -> Option<K> {
-        object.filter(|_| me.owner(object) == Owner::Ours).cloned()
-    }
-    SubnetObjects {
-        subnet: own(me, objects.subnet.as_ref()),
-        snat: own(me, objects.snat.as_ref()),
-        attachment: own(me, objects.attachment.as_ref()),
-    }
+/// The uid of the VpcClaim in whose own Vpc the subnet lies.
+fn vpc_claim_of(seen: &Seen) -> Option<String> {
+    seen.vpc_claim.as_ref().filter(|_| seen.vpc.is_some()).and_then(ResourceExt::uid)
 }
 
 fn wanted(claim: &SubnetClaim, me: &ClaimRef, ours: &SubnetObjects, seen: &Seen, now: Timestamp) -> Outcome {
     if let KubeOvn::Missing(why) = &seen.kube_ovn {
         return Outcome::waiting(reason::KUBE_OVN_MISSING, KubeOvn::missing_message(why));
     }
-    if let Some(taken) = name_taken(me, &seen.objects) {
+    if let Some(taken) = name_taken(claim, me, &seen.objects) {
         return taken;
     }
     if seen.vpc_claim.is_some()
@@ -208,11 +210,11 @@ fn overlap(claim: &SubnetClaim, demand: &Demand, other: &Candidate) -> Outcome {
     }
 }
 
-fn name_taken(me: &ClaimRef, objects: &SubnetObjects) -> Option<Outcome> {
+fn name_taken(claim: &SubnetClaim, me: &ClaimRef, objects: &SubnetObjects) -> Option<Outcome> {
     let all = [
-        (me.owner(objects.subnet.as_ref()), "Subnet", names::subnet(&me.namespace, &me.name)),
-        (me.owner(objects.snat.as_ref()), "OvnSnatRule", names::snat(&me.namespace, &me.name)),
-        (me.owner(objects.attachment.as_ref()), "NetworkAttachmentDefinition", me.name.clone()),
+        (owner(claim, objects.subnet.as_ref()), "Subnet", names::subnet(&me.namespace, &me.name)),
+        (owner(claim, objects.snat.as_ref()), "OvnSnatRule", names::snat(&me.namespace, &me.name)),
+        (owner(claim, objects.attachment.as_ref()), "NetworkAttachmentDefinition", me.name.clone()),
     ];
     all.into_iter().find_map(|(owner, kind, name)| match owner {
         Owner::Foreign => Some(Outcome::stalled(reason::NAME_TAKEN, format!("a {kind} {name} exists that is not this claim's; it is never adopted. Give the claim another name, or ask the platform's engineers to remove that {kind}"))),
@@ -363,3 +365,5 @@ fn bounded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod torn;

@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use super::{egress::listed, plan::Seen};
 use crate::{
     change::{Change, Outcome, release},
+    claim::ClaimRef,
     kube_ovn::KubeOvn,
     teardown::{self, Step},
 };
@@ -26,7 +27,9 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
         // takes down what stands on the Kube-OVN side.
         return gone();
     }
-    let closed: Vec<Change> = teardown::keep_closed(vpc, seen.last_good.as_deref()).into_iter().collect();
+    let me = ClaimRef::of(claim);
+    let closed: Vec<Change> =
+        teardown::keep_closed(&me, vpc, seen.last_good.as_deref()).into_iter().collect();
     let named: Vec<&String> = seen.subnets.iter().flatten().collect();
     if !named.is_empty() {
         return Outcome::waiting(
@@ -60,7 +63,7 @@ pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: T
     }
     let since = claim.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let waited = now.as_second() - since.as_second();
-    match teardown::vpc(vpc, &seen.router_eips, waited) {
+    match teardown::vpc(&me, vpc, &seen.router_eips, waited) {
         Step::Done => gone(),
         Step::Do(changes) => waiting(format!("Vpc {} is being removed", vpc.name_any())).with(changes),
         Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),

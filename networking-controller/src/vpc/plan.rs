@@ -1,6 +1,6 @@
 //! What a VpcClaim needs now. Pure: no client, no clock, no await.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use kmetal_crds::{
@@ -13,10 +13,11 @@ use kube::ResourceExt;
 use super::{
     deletion::deletion,
     egress::{self, Refusal, Surroundings, WayOut},
+    mend,
 };
 use crate::{
-    change::{Change, Outcome, hold},
-    claim::{ClaimRef, Owner, is_deleting},
+    change::{Change, Kind, Outcome, hold, relabel},
+    claim::{ClaimRef, Owner, identity, is_deleting, owner},
     environment::Environment,
     isolation,
     kube_ovn::KubeOvn,
@@ -50,6 +51,11 @@ pub struct Seen {
     pub unsettled: Vec<String>,
     /// Whether a node is a gateway.
     pub gateway_nodes: bool,
+    /// For how long the Vpc has been attached without its router's address, which somebody has deleted, with no source
+    /// NAT rule left that uses it.
+    pub address_lost: Option<Duration>,
+    /// Whether the address that the router is to have again is to be had.
+    pub address_free: bool,
 }
 
 /// The plan of one pass.
@@ -64,22 +70,25 @@ pub struct Plan {
 /// Decides everything.
 pub fn plan(claim: &VpcClaim, seen: &Seen, now: Timestamp) -> Plan {
     let me = ClaimRef::of(claim);
-    let owner = me.owner(seen.vpc.as_ref());
+    let owner = owner(claim, seen.vpc.as_ref());
     let ours = seen.vpc.as_ref().filter(|_| owner == Owner::Ours);
-    let outcome = if is_deleting(claim) {
+    let mut outcome = if is_deleting(claim) {
         deletion(claim, ours, seen, now)
     } else {
         wanted(claim, &me, owner, ours, seen, now)
     };
+    let labels = ours.and_then(|vpc| relabel(Kind::Vpc, vpc, &me.labels(&me.uid)));
+    outcome.changes.splice(0..0, labels);
     let before: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     let generation = claim.metadata.generation;
     Plan {
         status: VpcClaimStatus {
             observed_generation: generation,
             vpc: ours.map(ResourceExt::name_any),
-            egress: ours.and_then(|vpc| egress_status(vpc, seen)),
+            egress: ours.and_then(|vpc| egress_status(claim, vpc, seen)),
             subnets: ours.map(|_| i32::try_from(seen.subnets.len()).unwrap_or(i32::MAX)),
             bound_addresses: ours.map(|_| i32::try_from(seen.bound.len()).unwrap_or(i32::MAX)),
+            identity: identity(claim, &[ours.map(|vpc| &vpc.metadata)]),
             conditions: condition::conditions(
                 before,
                 outcome.progress,
@@ -125,7 +134,7 @@ fn wanted(
         }
         Owner::Absent | Owner::Ours => {}
     }
-    if ours.is_some_and(is_deleting) {
+    if ours.is_some_and(is_deleting) && seen.subnets.is_empty() {
         return Outcome::waiting(
             reason::CREATING,
             format!("Vpc {name} is being deleted by somebody else; it is made again as soon as it is gone"),
@@ -138,7 +147,7 @@ fn wanted(
     let Some(tenant) = &seen.environment.tenant else {
         if let Some(vpc) = ours {
             return confirmed(vpc, attached_network(vpc, platform), seen)
-                .with(teardown::keep_closed(vpc, Some(platform)).into_iter().collect());
+                .with(teardown::keep_closed(me, vpc, Some(platform)).into_iter().collect());
         }
         return Outcome::stalled(
             reason::NOT_AN_ENVIRONMENT,
@@ -166,7 +175,8 @@ fn wanted(
     };
     match ours {
         None => creation(claim, me, &name, platform, way_out),
-        Some(vpc) => update(claim, vpc, platform, way_out, (seen, now)),
+        Some(vpc) => mend::way_out(claim, vpc, platform, &way_out, (seen, now))
+            .unwrap_or_else(|| update(claim, vpc, platform, way_out, (seen, now))),
     }
 }
 
@@ -182,8 +192,11 @@ fn creation(
         WayOut::Through(network) => Some(network),
         WayOut::AsIs(refusal) => return refused(refusal),
     };
-    let mut vpc = Vpc::new(name, isolation::vpc_spec(platform, network));
+    // One that somebody deleted gets the address back that it had.
+    let address = network.and_then(|network| mend::remembered(claim, network));
+    let mut vpc = Vpc::new(name, isolation::vpc_spec(platform, network.filter(|_| address.is_none())));
     vpc.metadata.labels = Some(me.labels(&me.uid));
+    vpc.metadata.annotations = address.map(|address| mend::keeps(Some(address)));
     let message = format!("Vpc {name} is written; waiting for Kube-OVN to build it");
     Outcome::waiting(reason::CREATING, message).with(held(claim, Change::CreateVpc(Box::new(vpc))))
 }
@@ -195,22 +208,25 @@ fn update(
     way_out: WayOut<'_>,
     (seen, now): (&Seen, Timestamp),
 ) -> Outcome {
+    let mut annotations = None;
     let (spec, network, refusal) = match way_out {
         WayOut::Closed => (isolation::vpc_spec(platform, None), None, None),
         WayOut::Through(network) => (isolation::vpc_spec(platform, Some(network)), Some(network), None),
         WayOut::AsIs(refusal) => {
+            annotations = mend::kept(vpc);
             (isolation::keeping_egress(platform, &vpc.spec), attached_network(vpc, platform), Some(refusal))
         }
     };
-    if let Some(eip) = forgotten_address(claim, vpc, &spec, seen, now) {
+    if let Some(eip) = mend::forgotten(claim, vpc, &spec, seen, now) {
         let message = format!(
             "Kube-OVN has kept {} of a way out that was withdrawn; Vpc {} is attached once more, so that it is given back",
             eip.name_any(),
             vpc.name_any()
         );
-        return Outcome::waiting(reason::UPDATING, message).with(held(claim, teardown::reattach(vpc, eip)));
+        return Outcome::waiting(reason::UPDATING, message)
+            .with(held(claim, teardown::reattach(&ClaimRef::of(claim), vpc, eip)));
     }
-    let rewrite = !isolation::same(&vpc.spec, &spec);
+    let rewrite = !isolation::same(&vpc.spec, &spec) || mend::kept(vpc) != annotations;
     let moves_egress = egress_of(&vpc.spec) != egress_of(&spec);
     let mut outcome = match refusal {
         Some(refusal) => refused(refusal),
@@ -227,26 +243,12 @@ fn update(
     let mut changes = held(claim, None);
     if rewrite {
         let next = isolation::next_write(&vpc.spec, spec);
-        changes.push(Change::UpdateVpc(Box::new(teardown::rewritten(vpc, next))));
+        let mut object = teardown::rewritten(&ClaimRef::of(claim), vpc, next);
+        object.metadata.annotations = annotations;
+        changes.push(Change::UpdateVpc(Box::new(object)));
     }
     outcome.changes = changes;
     outcome
-}
-
-/// The router's address on a VPC that has been closed for a while, on both sides: see [`teardown::vpc`].
-fn forgotten_address<'a>(
-    claim: &VpcClaim,
-    vpc: &Vpc,
-    wanted: &VpcSpec,
-    seen: &'a Seen,
-    now: Timestamp,
-) -> Option<&'a OvnEip> {
-    let is_closed =
-        !wanted.enable_external && !vpc.spec.enable_external && !vpc.status.as_ref()?.enable_external;
-    let ready = condition::get(&claim.status.as_ref()?.conditions, condition::READY)?;
-    let closed_for = now.as_second() - ready.last_transition_time.0.as_second();
-    let waits = is_closed && ready.status == "False" && closed_for >= teardown::LOST_DETACH;
-    seen.router_eips.first().filter(|_| waits)
 }
 
 /// Whether Kube-OVN has confirmed what is written.
@@ -298,7 +300,7 @@ fn confirmed(vpc: &Vpc, network: Option<&ProviderNetwork>, seen: &Seen) -> Outco
     } else {
         "its isolation is in place"
     };
-    Outcome::ready(format!("Vpc {name} is built: {out}, {isolation}"))
+    Outcome::ready(format!("Vpc {name} is built: {out}, {isolation}{}", mend::marked(vpc, seen)))
 }
 
 fn without_platform(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, why: &str) -> Outcome {
@@ -309,7 +311,8 @@ fn without_platform(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, why: &str
     let message = format!(
         "{made}, because the platform configuration of kmetal-networking is not usable; the platform's engineers must mend it: {why}"
     );
-    let closed = ours.and_then(|vpc| teardown::keep_closed(vpc, seen.last_good.as_deref()));
+    let me = ClaimRef::of(claim);
+    let closed = ours.and_then(|vpc| teardown::keep_closed(&me, vpc, seen.last_good.as_deref()));
     // Ready says that the claim has what it asks for, and that nothing is open: without a file only a Vpc that has
     // drops at all, and needs none of the last file's again, can be believed.
     let as_asked = ours.is_some_and(|vpc| {
@@ -326,7 +329,7 @@ fn without_platform(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, why: &str
     outcome.with(closed.into_iter().collect())
 }
 
-fn egress_status(vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {
+fn egress_status(claim: &VpcClaim, vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {
     let subnet = egress::attached(Some(vpc))?;
     let network = seen.platform.as_ref().ok().and_then(|platform| platform.by_external_subnet(subnet));
     let eip = seen.router_eips.iter().find(|eip| eip.spec.external_subnet == subnet);
@@ -335,7 +338,13 @@ fn egress_status(vpc: &Vpc, seen: &Seen) -> Option<EgressStatus> {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
     });
     let provider_network = network.map_or_else(|| subnet.to_owned(), |network| network.name.clone());
-    Some(EgressStatus { provider_network, address: address.filter(|address| !address.is_empty()) })
+    // Where the OvnEip has gone under an attached Vpc, this is all that remembers which address to ask for again.
+    let had = || {
+        let had = claim.status.as_ref()?.egress.as_ref()?;
+        had.address.clone().filter(|_| eip.is_none() && had.provider_network == provider_network)
+    };
+    let address = address.filter(|address| !address.is_empty()).or_else(had);
+    Some(EgressStatus { provider_network, address })
 }
 
 fn attached_network<'a>(vpc: &Vpc, platform: &'a Platform) -> Option<&'a ProviderNetwork> {
@@ -362,5 +371,7 @@ fn held(claim: &VpcClaim, write: impl Into<Option<Change>>) -> Vec<Change> {
 mod bound;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod mended;
 #[cfg(test)]
 mod tests;

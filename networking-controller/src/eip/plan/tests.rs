@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kmetal_crds::{
     condition::{READY, get},
     foreign::kube_ovn::OvnEipStatus,
+    names::KUBE_OVN_FINALIZER,
     networking::{Binding, BoundService, EipClaimSpec, FINALIZER},
 };
 
@@ -63,6 +64,7 @@ fn allocated(claim: &EipClaim) -> Seen {
     });
     let mut eip = created.unwrap();
     eip.metadata.uid = Some("eip-uid".into());
+    eip.metadata.finalizers = Some(vec![KUBE_OVN_FINALIZER.into()]);
     eip.spec.v4_ip = Some("203.0.113.4".into());
     eip.status = Some(OvnEipStatus { ready: true, v4_ip: "203.0.113.4".into(), v6_ip: String::new() });
     Seen { eip: Some(eip), pool: None, ..empty() }
@@ -174,4 +176,51 @@ fn an_address_of_somebody_else_is_never_adopted() {
     let plan = plan(&claim, &seen, now());
     assert_eq!((reason_of(&plan), plan.changes.len()), (reason::NAME_TAKEN, 0));
     assert_eq!(plan.status.address, None);
+}
+
+#[test]
+fn torn_labels_come_back_and_nothing_else_is_said_or_done() {
+    let mut claim = claim(None, None);
+    let mut seen = allocated(&claim);
+    claim.status = Some(plan(&claim, &seen, now()).status);
+    let eip = seen.eip.as_mut().unwrap();
+    let labels = eip.metadata.labels.take().unwrap();
+    let target = Target::of(eip);
+    let plan = plan(&claim, &seen, now());
+    assert_eq!(plan.changes, [Change::Relabel(Kind::OvnEip, target, labels)]);
+    assert_eq!(Some(plan.status), claim.status);
+}
+
+#[test]
+fn a_claim_whose_address_somebody_deleted_goes_before_all_and_gets_it_again_if_it_can_be_had() {
+    let mut mine = claim(None, None);
+    mine.status = Some(plan(&mine, &allocated(&mine), now()).status);
+    let mut old = claim(None, None);
+    (old.metadata.uid, old.metadata.creation_timestamp) = (Some("uid-0".into()), None);
+    old.metadata.creation_timestamp = Some(Time(Timestamp::from_second(1).unwrap()));
+    let network = empty().platform.unwrap().provider_networks[0].clone();
+    let waiters = vec![waiter(&old, &network)];
+    // One address is left.
+    let seen = Seen { waiters, pool: Some(Pool { promised: 4, ..pool() }), ..empty() };
+    let again = |seen: &Seen| match &plan(&mine, seen, now()).changes[..] {
+        [Change::CreateEip(eip)] => eip.spec.v4_ip.clone(),
+        changes => panic!("{changes:?}"),
+    };
+    assert_eq!(again(&seen).as_deref(), Some("203.0.113.4"));
+    assert_eq!(
+        plan(&old, &Seen { waiters: vec![waiter(&mine, &network)], ..seen.clone() }, now()).changes,
+        []
+    );
+    let taken = Pool { taken: ["203.0.113.4".parse().unwrap()].into(), ..pool() };
+    assert_eq!(again(&Seen { pool: Some(taken), ..seen }), None);
+}
+
+#[test]
+fn an_address_that_kube_ovn_forgot_to_hold_is_held_for_it_once_it_is_allocated() {
+    let claim = claim(None, Some("203.0.113.4"));
+    let mut seen = allocated(&claim);
+    seen.eip.as_mut().unwrap().metadata.finalizers = None;
+    let [Change::GuardEip(_)] = &plan(&claim, &seen, now()).changes[..] else { panic!() };
+    seen.eip.as_mut().unwrap().status.as_mut().unwrap().ready = false;
+    assert_eq!(plan(&claim, &seen, now()).changes, []);
 }

@@ -14,7 +14,7 @@ use kmetal_crds::{
 use super::*;
 use crate::{isolation, platform::Platform, range::Range};
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::from_second(1_000).unwrap()
 }
 
@@ -30,7 +30,7 @@ tenantControlPlanePools: [100.100.0.0/24]
     .unwrap()
 }
 
-fn claim(cidr: &str) -> SubnetClaim {
+pub(super) fn claim(cidr: &str) -> SubnetClaim {
     let spec = SubnetClaimSpec { vpc: "net".into(), cidr: cidr.into(), ..SubnetClaimSpec::default() };
     let mut claim = SubnetClaim::new("front", spec);
     claim.metadata.namespace = Some("acme-a".into());
@@ -74,7 +74,7 @@ fn empty(egress: bool) -> Seen {
 }
 
 /// The claim's objects as the plan writes them, each confirmed by Kube-OVN.
-fn built(claim: &SubnetClaim, egress: bool) -> Seen {
+pub(super) fn built(claim: &SubnetClaim, egress: bool) -> Seen {
     let mut seen = empty(egress);
     for _ in 0..2 {
         for change in plan(claim, &seen, now()).changes {

@@ -33,6 +33,8 @@ fn seen(tenant: Option<String>) -> Seen {
         Arc::new(Platform::parse(text).unwrap())
     });
     Seen {
+        address_lost: None,
+        address_free: false,
         platform: Ok(PLATFORM.clone()),
         last_good: None,
         kube_ovn: KubeOvn::Running,

@@ -22,7 +22,7 @@ pub(super) fn now() -> Timestamp {
     Timestamp::from_second(1_000).unwrap()
 }
 
-fn platform() -> Platform {
+pub(super) fn platform() -> Platform {
     Platform::parse(PLATFORM).unwrap()
 }
 
@@ -45,6 +45,8 @@ pub(super) fn deleted(mut claim: VpcClaim) -> VpcClaim {
 /// Nothing there yet, in a healthy Environment.
 pub(super) fn empty() -> Seen {
     Seen {
+        address_lost: None,
+        address_free: false,
         platform: Ok(Arc::new(platform())),
         last_good: None,
         kube_ovn: KubeOvn::Running,
