@@ -34,14 +34,16 @@ const LIMIT: u32 = 10;
 const BURST: u32 = 64;
 const SOON: Duration = Duration::from_secs(20);
 
-/// The Tenant that the documentation shows.
-fn documented() -> Result<Value> {
+/// The Tenant that the documentation shows with this field in its spec.
+fn documented(field: &str) -> Result<Value> {
     let page = fs::read_to_string(places::workspace().join("docs/networking.md"))?;
     let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let tenants = blocks.filter(|block| block.contains("kind: Tenant") && block.contains("resourceQuotas"));
+    let tenants = blocks.filter(|block| block.contains("kind: Tenant"));
     let tenants: Vec<Value> = tenants.map(serde_saphyr::from_str).collect::<Result<_, _>>()?;
-    ensure!(tenants.len() == 1, "the page shows {} Tenants with resourceQuotas", tenants.len());
-    Ok(tenants[0]["spec"].clone())
+    let mut found = tenants.into_iter().filter(|tenant| !tenant["spec"][field].is_null());
+    let tenant = found.next().with_context(|| format!("the page shows no Tenant with {field}"))?;
+    ensure!(found.next().is_none(), "the page shows two Tenants with {field}");
+    Ok(tenant["spec"].clone())
 }
 
 /// Claims of one Environment, by its Tenant's owner.
@@ -111,7 +113,7 @@ async fn a_tenants_quota_counts_claims_over_all_its_environments() -> Result<()>
 
 async fn what_is_documented_holds(cluster: &Cluster) -> Result<()> {
     let client = cluster.client().await?;
-    let acme = Tenant::create(cluster, "acme", documented()?).await?;
+    let acme = Tenant::create(cluster, "acme", documented("resourceQuotas")?).await?;
     for name in ["acme-prod", "acme-test"] {
         acme.environment(cluster, name).await?;
         limit_is(&client, name, 3).await?;

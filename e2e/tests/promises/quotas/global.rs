@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{EIP_CLAIMS, LIMIT, burst, claim, claims, counting_cluster, eventually, give_back};
+use super::{EIP_CLAIMS, LIMIT, burst, claim, claims, counting_cluster, documented, eventually, give_back};
 
 fn quotas() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("capsule.clastix.io", "v1beta2", "GlobalResourceQuota"))
@@ -23,7 +23,8 @@ fn quotas() -> ApiResource {
 async fn a_tenants_quota_is_exact_over_all_its_environments_where_capsule_counts_first() -> Result<()> {
     const ROUNDS: usize = 3;
     let (cluster, capsule) = counting_cluster("quotas-global", Release::V014).await?;
-    let spec = json!({"rules": [{"quota": [{"name": "claims", "hard": {EIP_CLAIMS: LIMIT.to_string()}}]}]});
+    let mut spec = documented("rules")?;
+    spec["rules"][0]["quota"][0]["hard"][EIP_CLAIMS] = json!(LIMIT.to_string());
     let tenant = Tenant::create(&cluster, "acme", spec).await?;
     let environments = ["acme-a", "acme-b"];
     for name in environments {
