@@ -4,6 +4,7 @@ mod clusters;
 mod exclusive;
 mod killed;
 mod life;
+mod many;
 mod refused;
 mod shown;
 mod workers;
@@ -48,7 +49,7 @@ impl Stage {
     }
 
     async fn start_in(name: &str, circumstances: &Circumstances<'_>) -> Result<Self> {
-        let under = UnderCluster::start(name).await?;
+        let under = UnderCluster::start_with_capsule(name).await?;
         capi::install(under.cluster()).await?;
         under.provider_networks(&[internet(), partner()]).await?;
         let offers: [Offer; 2] = [internet().into(), partner().into()];
