@@ -34,12 +34,16 @@ pub(super) enum Done {
     All,
     /// Up to an EipClaim that the Environment's quota does not allow.
     OverQuota,
-    /// Up to a binding that somebody else changed meanwhile.
+    /// Up to something that changed meanwhile.
     Raced,
+    /// Up to what the cluster may cause in a while.
+    Paced,
 }
 
 /// A Service and the way to it.
 pub(super) struct Target<'a> {
+    /// Uid of its Cluster.
+    pub(super) cluster: &'a str,
     /// A client of its cluster.
     pub(super) tenant: Client,
     /// The Service as it was read.
@@ -55,9 +59,18 @@ pub(super) async fn apply(
     let under = &context.process.client;
     let claims = |namespace: &str| Api::<EipClaim>::namespaced(under.clone(), namespace);
     for change in changes {
+        let is_below = !matches!(change, Change::Hold | Change::Release);
+        if is_below && target.is_some_and(|target| !context.services.pace.take(target.cluster)) {
+            return Ok(Done::Paced);
+        }
         match change {
-            Change::Hold => hold(target, true).await?,
-            Change::Release => hold(target, false).await?,
+            Change::Hold | Change::Release => {
+                match hold(target, *change == Change::Hold).await {
+                    // The watch has not brought our own last write yet.
+                    Err(Error::Conflict(_)) => return Ok(Done::Raced),
+                    done => done?,
+                }
+            }
             Change::CreateClaim(claim) => {
                 let namespace = claim.namespace().unwrap_or_default();
                 match create(&claims(&namespace), NETWORKING, &**claim).await {
@@ -92,7 +105,7 @@ pub(super) async fn apply(
 }
 
 async fn hold(target: Option<&Target<'_>>, present: bool) -> Result<()> {
-    let Some(Target { tenant, service }) = target else { return Ok(()) };
+    let Some(Target { tenant, service, .. }) = target else { return Ok(()) };
     let api = Api::namespaced(tenant.clone(), &service.namespace().unwrap_or_default());
     set_finalizer(&api, *service, CLEANUP, present).await
 }
@@ -151,7 +164,7 @@ async fn write_binding(api: &Api<EipClaim>, claim: &EipClaim, binding: Option<&B
 
 /// Writes what of a Service's status is ours.
 pub(super) async fn tell(target: &Target<'_>, status: &Status) -> Result<()> {
-    let Target { tenant, service } = target;
+    let Target { tenant, service, .. } = target;
     let api = Api::namespaced(tenant.clone(), &service.namespace().unwrap_or_default());
     write_status(&api, NETWORKING, *service, Guard::Uid, &body(status)).await
 }

@@ -80,9 +80,14 @@ pub(super) fn observe(context: &Context, tenant: &Tenant, service: &Service) -> 
         rules: rules.iter().map(|rule| (**rule).clone()).collect(),
         pending: pending.into_values().collect::<BTreeSet<_>>(),
         workers: tenant.seen.workers(),
-        endpoints: tenant.seen.endpoints(service),
+        endpoints: if is_local(service) { tenant.seen.endpoints(service) } else { None },
         over_quota: context.services.quota.is_closed(namespace),
     })
+}
+
+/// Whether it matters where endpoints are.
+fn is_local(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.external_traffic_policy.as_deref() == Some("Local"))
 }
 
 /// The OvnEip of an EipClaim.

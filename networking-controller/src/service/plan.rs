@@ -28,7 +28,7 @@ use super::{
     demand::{Demand, Refused, Wish, is_asked, is_marked, said},
     network::Network,
     rules::Socket,
-    serve::serve,
+    serve::{ON_ITS_WAY, serve},
     worker::Worker,
 };
 use crate::{
@@ -112,7 +112,7 @@ pub fn plan(service: &Service, seen: &Seen, now: Timestamp) -> Plan {
     };
     if !is_marked(service) {
         // Said before anything is done: it is how a Service that has been ours is known later.
-        return ours.says(Outcome::waiting(reason::CREATING, "the Service has been seen"), Vec::new());
+        return ours.says(Outcome::waiting(reason::CREATING, ON_ITS_WAY), Vec::new());
     }
     if let KubeOvn::Missing(_) = &seen.kube_ovn {
         let outcome = Outcome::waiting(

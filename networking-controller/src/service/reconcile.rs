@@ -27,6 +27,10 @@ pub(super) struct Within {
 
 /// How soon one that the quota keeps waiting is looked at again without being asked: a raised quota is not seen.
 const FULL: Duration = Duration::from_mins(1);
+/// How soon all others are: what they wait for is watched.
+const CALM: Duration = Duration::from_mins(10);
+/// How soon one whose cluster has had its share of writes goes on.
+const PACED: Duration = Duration::from_secs(1);
 /// How soon somebody who found an EipClaim busy comes back.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -58,7 +62,8 @@ pub(super) async fn reconcile(service: Arc<Service>, within: Arc<Within>) -> Res
         seen = observe(context, tenant, &service)?;
         planned = plan(&service, &seen, context.now());
     }
-    let target = Target { tenant: tenant.link.client(), service: &service };
+    let cluster = &tenant.link.id().uid;
+    let target = Target { cluster, tenant: tenant.link.client(), service: &service };
     let mut done = apply::apply(context, Some(&target), &planned.changes).await;
     if matches!(done, Ok(Done::OverQuota)) {
         context.services.quota.close(&tenant.link.id().namespace);
@@ -67,8 +72,10 @@ pub(super) async fn reconcile(service: Arc<Service>, within: Arc<Within>) -> Res
         done = Ok(Done::All);
     }
     drop(turn);
-    if matches!(done, Ok(Done::Raced)) {
-        return Ok(Action::requeue(BUSY));
+    match done {
+        Ok(Done::Raced) => return Ok(Action::requeue(BUSY)),
+        Ok(Done::Paced) => return Ok(Action::requeue(spread(&uid, PACED))),
+        _ => {}
     }
     if let Some(status) = &planned.status {
         say(&target, tenant, status, &planned).await?;
@@ -137,13 +144,14 @@ fn reason_of(planned: &Plan) -> Option<&str> {
 fn again(service: &Service, planned: &Plan, seen: &Seen) -> Action {
     let pause = match reason_of(planned) {
         None => return Action::await_change(),
-        Some(reason::READY) => Duration::from_mins(10),
+        Some(reason::READY) => CALM,
         Some(reason::QUOTA_EXCEEDED) => FULL,
         // Kube-OVN may have to be reminded of a rule.
         Some(reason::CREATING | reason::UPDATING | reason::RELEASING) if !seen.rules.is_empty() => {
             Duration::from_secs(10)
         }
-        Some(_) => Duration::from_secs(30),
+        Some(reason::CREATING | reason::UPDATING | reason::RELEASING) => Duration::from_secs(30),
+        Some(_) => CALM,
     };
     Action::requeue(spread(&service.uid().unwrap_or_default(), pause))
 }

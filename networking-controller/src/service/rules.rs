@@ -102,8 +102,8 @@ pub struct Rules {
 pub enum State {
     /// Each port leads to a worker.
     Ready,
-    /// So many ports do not yet, of so many.
-    Waiting(usize, usize),
+    /// Some do not yet.
+    Waiting,
     /// A port cannot be served now.
     Lacking(Refused),
 }
@@ -136,7 +136,7 @@ pub fn rules(
     let unwanted = held.iter().filter(|rule| socket(rule).is_none_or(|socket| !wanted.contains(&socket)));
     changes.extend(unwanted.filter_map(|rule| teardown::dnat(rule, now)));
 
-    let mut waiting = 0;
+    let mut is_waiting = false;
     let mut lacking = None;
     for port in ports {
         let here: Vec<&OvnDnatRule> = held
@@ -166,16 +166,16 @@ pub fn rules(
             (None, Some(worker), None)
                 if serves && here.is_empty() && !pending.contains(&(port.external, port.protocol)) =>
             {
-                waiting += 1;
+                is_waiting = true;
                 changes.push(Change::CreateDnat(Box::new(tie.rule(port, worker, now))));
             }
-            _ => waiting += 1,
+            _ => is_waiting = true,
         }
     }
-    let state = match (lacking, waiting) {
-        (Some(refused), _) => State::Lacking(refused),
-        (None, 0) => State::Ready,
-        (None, waiting) => State::Waiting(waiting, ports.len()),
+    let state = match lacking {
+        Some(refused) => State::Lacking(refused),
+        None if is_waiting => State::Waiting,
+        None => State::Ready,
     };
     Rules { changes, state }
 }

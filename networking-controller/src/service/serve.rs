@@ -28,6 +28,9 @@ use crate::{
     names,
 };
 
+/// What is said as long as nothing is amiss: the same words, so that each step is not a write.
+pub(super) const ON_ITS_WAY: &str = "an address is on its way to the Service";
+
 /// EipClaims that are made for the Services of one Cluster while so many of its others have no address yet: the rest
 /// wait without one, so that a Cluster cannot queue thousands.
 pub(super) const MOST_WAITING: usize = 16;
@@ -96,15 +99,15 @@ fn bound(
     let progress = if is_shown { reason::UPDATING } else { reason::CREATING };
     let outcome = match state {
         State::Ready if is_bound => Outcome::ready(reason::READY, leads(demand, claim, address)),
-        State::Ready => Outcome::waiting(progress, "the address is being bound"),
-        State::Waiting(..) if matches!(seen.kube_ovn, KubeOvn::Silent(_)) => Outcome::waiting(
+        State::Ready => Outcome::waiting(progress, ON_ITS_WAY),
+        State::Waiting if matches!(seen.kube_ovn, KubeOvn::Silent(_)) => Outcome::waiting(
             progress,
             "the platform's network is not running; the platform's engineers must start it",
         ),
-        State::Waiting(waiting, all) => Outcome::waiting(
-            progress,
-            format!("{waiting} of {all} ports of {address} do not lead to a worker yet"),
-        ),
+        State::Waiting if is_shown => {
+            Outcome::waiting(progress, format!("not every port of {address} leads to a worker yet"))
+        }
+        State::Waiting => Outcome::waiting(progress, ON_ITS_WAY),
         State::Lacking(lack) => Outcome::waiting(lack.reason, lack.message),
     };
     let show = if is_shown || outcome.ready { super::change::Show::Address(address) } else { ours.wiped() };
@@ -210,8 +213,7 @@ fn without_claim(ours: &Ours<'_>, demand: &Demand) -> Outcome {
         uid: seen.cluster.uid.clone(),
         ..OwnerReference::default()
     }]);
-    not(reason::CREATING, "an EipClaim is made for the Service".into())
-        .with(vec![Change::CreateClaim(Box::new(claim))])
+    not(reason::CREATING, ON_ITS_WAY.into()).with(vec![Change::CreateClaim(Box::new(claim))])
 }
 
 /// The address leads nowhere any more, and nobody is told of it.

@@ -21,6 +21,11 @@ const LOST: Duration = Duration::from_secs(30);
 /// How long after a refusal by quota nothing more is tried in an Environment.
 const FULL: Duration = Duration::from_secs(30);
 
+/// Writes to the under cluster that the Services of one cluster may cause at once …
+const BURST: f64 = 500.0;
+/// … and a second in the long run.
+const RATE: f64 = 50.0;
+
 /// See the module.
 pub struct Shared {
     /// Services that are to be looked at because of something outside of their cluster.
@@ -29,11 +34,18 @@ pub struct Shared {
     pub sent: Sent<Socket>,
     /// Environments whose quota is used up.
     pub quota: Quota,
+    /// What each cluster may still write.
+    pub pace: Pace,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { requests: Requests::default(), sent: Sent::lost_after(LOST), quota: Quota::default() }
+        Self {
+            requests: Requests::default(),
+            sent: Sent::lost_after(LOST),
+            quota: Quota::default(),
+            pace: Pace::default(),
+        }
     }
 }
 
@@ -66,5 +78,60 @@ impl Quota {
     pub fn is_closed(&self, namespace: &str) -> bool {
         let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         closed.get(namespace).is_some_and(|since| since.elapsed() < FULL)
+    }
+}
+
+/// How much the Services of each cluster may cause on the under cluster, by uid of the Cluster. One whose owner changes
+/// ports in a loop would otherwise keep the API server and Kube-OVN busy for everybody.
+#[derive(Default)]
+pub struct Pace(Mutex<HashMap<String, (f64, Instant)>>);
+
+impl Pace {
+    /// Takes one write of a cluster's share; false when it has none left now.
+    pub fn take(&self, cluster_uid: &str) -> bool {
+        self.take_at(cluster_uid, Instant::now())
+    }
+
+    fn take_at(&self, cluster_uid: &str, now: Instant) -> bool {
+        let left = |(left, since): (f64, Instant)| {
+            now.saturating_duration_since(since).as_secs_f64().mul_add(RATE, left).min(BURST)
+        };
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = shares.get(cluster_uid).map_or(BURST, |share| left(*share));
+        if share < 1.0 {
+            return false;
+        }
+        // One that has all of its share is like one that never took any.
+        shares.retain(|_, share| left(*share) < BURST);
+        shares.insert(cluster_uid.to_owned(), (share - 1.0, now));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_writes_without_end_is_slowed_down_and_no_other_is() {
+        let pace = Pace::default();
+        let start = Instant::now();
+        let burst = (0..1000).filter(|_| pace.take_at("loud", start)).count();
+        assert_eq!(burst, 500);
+        assert!(pace.take_at("quiet", start));
+        let later = start + Duration::from_secs(2);
+        assert_eq!((0..1000).filter(|_| pace.take_at("loud", later)).count(), 100);
+        assert!(pace.take_at("loud", later + Duration::from_mins(1)));
+        assert_eq!(pace.0.lock().unwrap().len(), 1, "who has rested takes no room");
+    }
+
+    #[test]
+    fn a_full_environment_is_left_alone_until_something_goes() {
+        let quota = Quota::default();
+        assert!(!quota.is_closed("acme"));
+        quota.close("acme");
+        assert!(quota.is_closed("acme") && !quota.is_closed("globex"));
+        quota.open("acme");
+        assert!(!quota.is_closed("acme"));
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     core::v1::{Node, NodeSpec, NodeStatus, Service, ServiceSpec},
     discovery::v1::{Endpoint, EndpointSlice},
 };
-use kmetal_crds::networking::service::{CONDITION, EIP_CLAIM, EXCLUDE_NODE};
+use kmetal_crds::networking::service::{CONDITION, EIP_CLAIM, EXCLUDE_NODE, MOST_PORTS};
 use kmetal_runtime::{
     TenantCluster, TenantClusters, Watched,
     tenant::{ClusterId, Link},
@@ -128,7 +128,14 @@ fn cut_service(service: &mut Service) {
     if let Some(annotations) = &mut meta.annotations {
         annotations.retain(|key, _| key == EIP_CLAIM);
     }
-    let spec = service.spec.take().unwrap_or_default();
+    let mut spec = service.spec.take().unwrap_or_default();
+    if let Some(ports) = &mut spec.ports {
+        // One too many is enough to refuse them.
+        ports.truncate(MOST_PORTS + 1);
+        for port in ports {
+            (port.target_port, port.app_protocol) = (None, None);
+        }
+    }
     let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
     service.spec = Some(if is_balancer {
         ServiceSpec {

@@ -23,6 +23,7 @@ async fn a_service_gets_an_address_is_reached_by_it_and_gives_it_back() -> Resul
     named(&stage, &services, &worker).await?;
     own(&stage, &services).await?;
     many_ports(&stage, &services).await?;
+    kube_ovn_is_waited_for(&stage, &services).await?;
     before.is_again(stage.under().ovn()).await?;
     drop(blue);
     stage.finish();
@@ -111,4 +112,33 @@ async fn many_ports(stage: &Stage, services: &Services<'_>) -> Result<()> {
     services.delete("many").await?;
     services.gone("many").await?;
     stage.nothing_is_bound().await
+}
+
+/// What is asked for and given back while Kube-OVN is away is made and taken down when it is back.
+async fn kube_ovn_is_waited_for(stage: &Stage, services: &Services<'_>) -> Result<()> {
+    services.apply("going", None, json!({})).await?;
+    stage.eip(ENVIRONMENT, "coming", None).await?;
+    services.address("going").await?;
+    let kube_ovn = stage.under().kube_ovn();
+    kube_ovn.stop().await?;
+    services.delete("going").await?;
+    services.apply("coming", Some("coming"), json!({})).await?;
+    let wait = stage.under().cluster().wait_for("one rule is on its way out and one waits").await?;
+    wait.until(async || {
+        let rules = stage.rules().await?;
+        let going = rules.iter().filter(|rule| rule.metadata.deletion_timestamp.is_some()).count();
+        Ok((rules.len() == 2 && going == 1).then_some(()))
+    })
+    .await?;
+    let going = services.api().get("going").await?;
+    ensure!(shown(&going).is_none() && !going.finalizers().is_empty(), "{going:?}");
+    kube_ovn.start_again().await?;
+    stage.under().open_gateway().await?;
+    services.gone("going").await?;
+    services.address("coming").await?;
+    services.delete("coming").await?;
+    services.gone("coming").await?;
+    stage.nothing_is_bound().await?;
+    stage.eips(ENVIRONMENT).await?.delete("coming", &kube::api::DeleteParams::default()).await?;
+    stage.under().cluster().wait_gone::<kmetal_crds::networking::EipClaim>(Some(ENVIRONMENT), "coming").await
 }

@@ -35,7 +35,7 @@ fn deleted(world: &mut World) {
 fn a_service_that_names_a_claim_is_bound_led_and_told_last() {
     let mut world = World::with(naming(plain(), "shop"), vec![claim("shop", 4)]);
     world.settle();
-    let [seen, hold, bind, lead, _, ready] = &world.log[..] else { panic!("{:#?}", world.log) };
+    let [seen, hold, bind, lead, ready] = &world.log[..] else { panic!("{:#?}", world.log) };
     assert_eq!((&**seen, &**hold, &**bind), ("status Creating -", "hold", "bind shop"));
     assert!(lead.starts_with("lead 443 to 10.0.0.1"));
     assert_eq!(ready, "status Ready 203.0.113.4");
