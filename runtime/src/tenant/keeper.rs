@@ -66,6 +66,16 @@ enum Look {
     Not(Health),
 }
 
+/// A cluster that is connected to.
+struct Held {
+    credentials: Credentials,
+    /// The version of the Secret that they are from.
+    version: String,
+    client: Client,
+    quote: Quote,
+    pulse: Arc<Pulse>,
+}
+
 impl<S: Send + Sync + 'static> Keeper<S> {
     /// Until the Cluster goes.
     pub(super) async fn run(self) {
@@ -154,7 +164,7 @@ impl<S: Send + Sync + 'static> Keeper<S> {
 
     /// Connects and stays connected until the kubeconfig is no longer this one. Everything that was begun ends with this
     /// future, also when it is dropped.
-    async fn hold(&self, credentials: Credentials, mut version: String) {
+    async fn hold(&self, credentials: Credentials, version: String) {
         let (stop, wire) = (self.stop.child_token(), CancellationToken::new());
         let _end = (stop.clone().drop_guard(), wire.clone().drop_guard());
         let pulse = Arc::<Pulse>::default();
@@ -189,13 +199,20 @@ impl<S: Send + Sync + 'static> Keeper<S> {
             return self.poke.notified().await;
         };
         self.shared.set(&self.id.uid, Some(Arc::new(TenantCluster { link, seen })));
+        self.stay(Held { credentials, version, client, quote, pulse }).await;
+    }
+
+    /// Until the kubeconfig is no longer this one: asks whether there is an answer.
+    async fn stay(&self, mut held: Held) {
         let mut failures = 0;
         loop {
+            let asked = Instant::now();
+            let (client, quote) = (held.client.clone(), held.quote.clone());
             let mut asking = pin!(ask(&client, &quote));
             let answer = loop {
                 tokio::select! {
                     answer = &mut asking => break answer,
-                    () = self.poke.notified() => if self.replaced(&credentials, &mut version).await { return },
+                    () = self.poke.notified() => if self.replaced(&mut held).await { return },
                 }
             };
             let pause = match answer {
@@ -213,31 +230,40 @@ impl<S: Send + Sync + 'static> Keeper<S> {
             let mut due = Instant::now() + pause;
             loop {
                 tokio::select! {
-                    () = sleep_until(due) => match pulse.last().map(|last| last + PROBE) {
+                    () = sleep_until(due) => match held.pulse.last().map(|last| last + PROBE) {
                         Some(later) if failures == 0 && later > due => due = later,
                         _ => break,
                     },
-                    () = pulse.failed(), if failures == 0 => break,
-                    () = self.poke.notified() => if self.replaced(&credentials, &mut version).await { return },
+                    () = held.pulse.failed(), if failures == 0 => break,
+                    () = self.poke.notified() => {
+                        if self.replaced(&mut held).await {
+                            return;
+                        }
+                        // Cluster API may just have written that it answers.
+                        if failures > 0 {
+                            break;
+                        }
+                    }
                 }
             }
-            if self.replaced(&credentials, &mut version).await {
+            if self.replaced(&mut held).await {
                 return;
             }
+            sleep_until(asked + PAUSES.0).await;
         }
     }
 
-    /// Whether the Secret leads elsewhere than `credentials`, or is gone. Not when that cannot be told now.
-    async fn replaced(&self, credentials: &Credentials, version: &mut String) -> bool {
+    /// Whether the Secret leads elsewhere than what is held, or is gone. Not when that cannot be told now.
+    async fn replaced(&self, held: &mut Held) -> bool {
         match self.version() {
-            Ok(Some(now)) if now == *version => return false,
+            Ok(Some(now)) if now == held.version => return false,
             Err(_) => return false,
             Ok(_) => {}
         }
         sleep(LOOK).await;
         match self.look().await {
-            Ok(Look::Usable(found, now)) if found.fingerprint == credentials.fingerprint => {
-                *version = now;
+            Ok(Look::Usable(found, now)) if found.fingerprint == held.credentials.fingerprint => {
+                held.version = now;
                 false
             }
             Ok(_) => true,
