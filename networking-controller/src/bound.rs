@@ -55,7 +55,18 @@ pub fn behind(vpc_claim: &str, around: &Around<'_>) -> Vec<String> {
     names.into_iter().collect()
 }
 
+/// Whether a rule is of our making and does not say any more whose it is.
+pub fn is_torn(rule: &OvnDnatRule) -> bool {
+    names::is_dnat_of_ours(&rule.name_any()) && ClaimRef::from_labels(&rule.metadata).is_none()
+}
+
 impl Caches {
+    /// The EipClaim whose address a rule translates: by its labels, or else by those of the OvnEip.
+    pub fn eip_claim_of(&self, rule: &OvnDnatRule) -> Option<ClaimRef> {
+        let by_eip = || ClaimRef::from_labels(&self.eips.get_named(&rule.spec.ovn_eip)?.metadata);
+        ClaimRef::from_labels(&rule.metadata).or_else(by_eip).filter(|claim| claim.kind == "EipClaim")
+    }
+
     /// The OvnDnatRules in the VPC of a VpcClaim. By name as well: a label may have been taken away.
     pub fn dnats_in(&self, vpc_claim: &ClaimRef) -> Result<Vec<OvnDnatRule>> {
         let vpc = names::vpc(&vpc_claim.namespace, &vpc_claim.name);
@@ -64,9 +75,14 @@ impl Caches {
         self.dnats_where(inside)
     }
 
-    /// The OvnDnatRules that translate the address of an EipClaim.
+    /// The OvnDnatRules that translate the address of an EipClaim. By address and form of the name as well: the labels may
+    /// have been taken away, and such a rule must go like the others.
     pub fn dnats_of(&self, eip_claim: &ClaimRef) -> Result<Vec<OvnDnatRule>> {
-        self.dnats_where(|rule| eip_claim.owner(Some(rule)) == Owner::Ours)
+        let eip = names::eip(&eip_claim.namespace, &eip_claim.name);
+        self.dnats_where(|rule| match eip_claim.owner(Some(rule)) {
+            Owner::Ours => true,
+            _ => rule.spec.ovn_eip == eip && is_torn(rule),
+        })
     }
 
     /// Something is let go where there is none, so it must be known that there is none.

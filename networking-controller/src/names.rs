@@ -40,6 +40,11 @@ pub fn dnat(namespace: &str, claim: &str, nth: &str) -> String {
     named("dnat", namespace, claim, &format!("dnat/{namespace}/{claim}/{nth}"))
 }
 
+/// Whether [`dnat`] makes such names.
+pub fn is_dnat_of_ours(name: &str) -> bool {
+    is_of_ours("dnat", name)
+}
+
 /// Name of the EipClaim that is made for a Service that names none.
 pub fn own_claim(service_uid: &str) -> String {
     let uid = service_uid.chars().map(|c| c.to_ascii_lowercase());
@@ -59,13 +64,19 @@ pub fn vpc_of_router_eip<'a>(eip: &'a str, external_subnet: &str) -> Option<&'a 
 
 /// Whether [`vpc`] makes such names.
 pub fn is_vpc_of_ours(name: &str) -> bool {
-    let hash = name.strip_prefix("vpc-").and_then(|rest| rest.rsplit_once('-')).map_or("", |(_, hash)| hash);
-    hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    is_of_ours("vpc", name)
 }
 
 /// What a pod's network is called between Multus and Kube-OVN.
 pub fn provider(namespace: &str, attachment: &str) -> String {
     format!("{attachment}.{namespace}.ovn")
+}
+
+/// Whether a name is the prefix of a kind, something, and a hash.
+fn is_of_ours(kind: &str, name: &str) -> bool {
+    let rest = name.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-'));
+    let hash = rest.and_then(|rest| rest.rsplit_once('-')).map_or("", |(_, hash)| hash);
+    hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 fn name(kind: &str, namespace: &str, claim: &str) -> String {
@@ -111,6 +122,8 @@ mod tests {
         assert_ne!(vpc("a-b", "c"), vpc("a", "b-c"));
         assert_ne!(vpc("a", "b"), subnet("a", "b"));
         assert_ne!(dnat("a", "b", "1"), dnat("a", "b", "2"));
+        assert!(is_dnat_of_ours(&dnat("a", "b", "1")));
+        assert!(!is_dnat_of_ours("dnat-by-hand") && !is_dnat_of_ours(&snat("a", "b")));
     }
 
     #[test]

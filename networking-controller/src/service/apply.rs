@@ -60,7 +60,7 @@ pub(super) async fn apply(
     let claims = |namespace: &str| Api::<EipClaim>::namespaced(under.clone(), namespace);
     for change in changes {
         let is_below = !matches!(change, Change::Hold | Change::Release);
-        if is_below && target.is_some_and(|target| !context.services.pace.take(target.cluster)) {
+        if is_below && target.is_some_and(|target| !context.services.shares.take(target.cluster)) {
             return Ok(Done::Paced);
         }
         match change {

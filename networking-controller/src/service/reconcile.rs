@@ -144,7 +144,6 @@ fn reason_of(planned: &Plan) -> Option<&str> {
 fn again(service: &Service, planned: &Plan, seen: &Seen) -> Action {
     let pause = match reason_of(planned) {
         None => return Action::await_change(),
-        Some(reason::READY) => CALM,
         Some(reason::QUOTA_EXCEEDED) => FULL,
         // Kube-OVN may have to be reminded of a rule.
         Some(reason::CREATING | reason::UPDATING | reason::RELEASING) if !seen.rules.is_empty() => {

@@ -59,6 +59,12 @@ fn news(context: &Arc<Context>) -> impl Stream<Item = News> + Send + 'static {
         std::future::ready(ClaimRef::from_labels(meta).map(|claim| News::Environment(claim.namespace)))
     };
     let by_count = context.clone();
+    let by_rule = caches.clone();
+    let news_of = |claim: &ClaimRef| News::Claim {
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        has: None,
+    };
     stream::select_all([
         caches.eip_claims.changes().map(move |claim| of_claim(&claim)).boxed(),
         // One that is gone leaves room; one that was made shows that there is some.
@@ -70,23 +76,20 @@ fn news(context: &Arc<Context>) -> impl Stream<Item = News> + Send + 'static {
             })
             .boxed(),
         trigger::distinct(&caches.eips, |eip| (eip.spec.clone(), eip.status.clone(), is_deleting(eip)))
-            .filter_map(|eip| {
+            .filter_map(move |eip| {
                 let claim = ClaimRef::from_labels(&eip.metadata).filter(|claim| claim.kind == "EipClaim");
-                std::future::ready(claim.map(|claim| News::Claim {
-                    namespace: claim.namespace,
-                    name: claim.name,
-                    has: None,
-                }))
+                std::future::ready(claim.as_ref().map(news_of))
             })
             .boxed(),
         caches
             .dnats
             .changes()
-            .filter_map(|rule| {
+            .filter_map(move |rule| {
                 let label = |key| rule.labels().get(key).cloned();
-                std::future::ready(
-                    label(CLUSTER_UID).and_then(|cluster| Some(News::Rule(cluster, label(SERVICE_UID)?))),
-                )
+                let served =
+                    label(CLUSTER_UID).and_then(|cluster| Some(News::Rule(cluster, label(SERVICE_UID)?)));
+                let on_address = || by_rule.eip_claim_of(&rule).as_ref().map(news_of);
+                std::future::ready(served.or_else(on_address))
             })
             .boxed(),
         trigger::distinct(&caches.clusters, |cluster| {

@@ -22,6 +22,7 @@ use super::{
     network::Network,
 };
 use crate::{
+    bound::is_torn,
     change::Change,
     claim::{ClaimRef, is_deleting},
     names, teardown,
@@ -160,7 +161,9 @@ pub fn rules(
         match (kept, worker, on_address.get(&(port.external, port.protocol))) {
             (Some(rule), ..) if rule.status.as_ref().is_some_and(|status| status.ready) => {}
             (None, None, _) => {}
-            (None, Some(_), Some(other)) if ClaimRef::from_labels(&other.metadata).is_none() => {
+            (None, Some(_), Some(other))
+                if ClaimRef::from_labels(&other.metadata).is_none() && !is_torn(other) =>
+            {
                 lacking.get_or_insert_with(|| taken(port, &other.name_any()));
             }
             (None, Some(worker), None)

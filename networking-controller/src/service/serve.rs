@@ -99,7 +99,6 @@ fn bound(
     let progress = if is_shown { reason::UPDATING } else { reason::CREATING };
     let outcome = match state {
         State::Ready if is_bound => Outcome::ready(reason::READY, leads(demand, claim, address)),
-        State::Ready => Outcome::waiting(progress, ON_ITS_WAY),
         State::Waiting if matches!(seen.kube_ovn, KubeOvn::Silent(_)) => Outcome::waiting(
             progress,
             "the platform's network is not running; the platform's engineers must start it",
@@ -107,7 +106,7 @@ fn bound(
         State::Waiting if is_shown => {
             Outcome::waiting(progress, format!("not every port of {address} leads to a worker yet"))
         }
-        State::Waiting => Outcome::waiting(progress, ON_ITS_WAY),
+        State::Ready | State::Waiting => Outcome::waiting(progress, ON_ITS_WAY),
         State::Lacking(lack) => Outcome::waiting(lack.reason, lack.message),
     };
     let show = if is_shown || outcome.ready { super::change::Show::Address(address) } else { ours.wiped() };

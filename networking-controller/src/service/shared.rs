@@ -35,7 +35,7 @@ pub struct Shared {
     /// Environments whose quota is used up.
     pub quota: Quota,
     /// What each cluster may still write.
-    pub pace: Pace,
+    pub shares: Shares,
 }
 
 impl Default for Shared {
@@ -44,7 +44,7 @@ impl Default for Shared {
             requests: Requests::default(),
             sent: Sent::lost_after(LOST),
             quota: Quota::default(),
-            pace: Pace::default(),
+            shares: Shares::default(),
         }
     }
 }
@@ -84,9 +84,9 @@ impl Quota {
 /// How much the Services of each cluster may cause on the under cluster, by uid of the Cluster. One whose owner changes
 /// ports in a loop would otherwise keep the API server and Kube-OVN busy for everybody.
 #[derive(Default)]
-pub struct Pace(Mutex<HashMap<String, (f64, Instant)>>);
+pub struct Shares(Mutex<HashMap<String, (f64, Instant)>>);
 
-impl Pace {
+impl Shares {
     /// Takes one write of a cluster's share; false when it has none left now.
     pub fn take(&self, cluster_uid: &str) -> bool {
         self.take_at(cluster_uid, Instant::now())
@@ -114,15 +114,15 @@ mod tests {
 
     #[test]
     fn a_cluster_that_writes_without_end_is_slowed_down_and_no_other_is() {
-        let pace = Pace::default();
+        let shares = Shares::default();
         let start = Instant::now();
-        let burst = (0..1000).filter(|_| pace.take_at("loud", start)).count();
+        let burst = (0..1000).filter(|_| shares.take_at("loud", start)).count();
         assert_eq!(burst, 500);
-        assert!(pace.take_at("quiet", start));
+        assert!(shares.take_at("quiet", start));
         let later = start + Duration::from_secs(2);
-        assert_eq!((0..1000).filter(|_| pace.take_at("loud", later)).count(), 100);
-        assert!(pace.take_at("loud", later + Duration::from_mins(1)));
-        assert_eq!(pace.0.lock().unwrap().len(), 1, "who has rested takes no room");
+        assert_eq!((0..1000).filter(|_| shares.take_at("loud", later)).count(), 100);
+        assert!(shares.take_at("loud", later + Duration::from_mins(1)));
+        assert_eq!(shares.0.lock().unwrap().len(), 1, "who has rested takes no room");
     }
 
     #[test]

@@ -25,6 +25,7 @@ use super::{
     tenant::is_ours,
 };
 use crate::{
+    bound::is_torn,
     claim::{ClaimRef, is_deleting},
     context::Context,
     kube_ovn::KubeOvn,
@@ -47,10 +48,12 @@ pub(super) async fn run(
     let caches = &context.caches;
     let process = context.process.clone();
     let by_cluster = caches.clone();
-    let of_rules = trigger::distinct(&caches.dnats, is_deleting).filter_map(|rule| {
-        let claim = ClaimRef::from_labels(&rule.metadata).filter(|claim| claim.kind == "EipClaim");
-        std::future::ready(claim.map(|claim| ObjectRef::new(&claim.name).within(&claim.namespace)))
-    });
+    let by_rule = caches.clone();
+    let of_rules = trigger::distinct(&caches.dnats, |rule| (is_deleting(rule), rule.metadata.labels.clone()))
+        .filter_map(move |rule| {
+            let claim = by_rule.eip_claim_of(&rule);
+            std::future::ready(claim.map(|claim| ObjectRef::new(&claim.name).within(&claim.namespace)))
+        });
     let of_clusters = trigger::distinct(&caches.clusters, is_deleting).flat_map(move |cluster| {
         let claims = by_cluster.eip_claims_in(&cluster.namespace().unwrap_or_default());
         stream::iter(claims.into_iter().map(|claim| ObjectRef::from_obj(&*claim)))
@@ -123,7 +126,11 @@ impl Keepers<'_> {
     async fn of_rules(&mut self, rules: Vec<OvnDnatRule>) -> Result<Vec<(OvnDnatRule, Keeper)>> {
         let mut kept = Vec::new();
         for rule in rules {
-            let keeper = self.of(Trace::of_labels(&rule).as_ref()).await?;
+            // One that does not say whom it serves serves nobody: who it served makes another.
+            let keeper = match Trace::of_labels(&rule).filter(|_| !is_torn(&rule)) {
+                Some(trace) => self.of(Some(&trace)).await?,
+                None => Keeper::Nobody,
+            };
             kept.push((rule, keeper));
         }
         Ok(kept)

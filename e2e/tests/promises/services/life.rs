@@ -1,13 +1,19 @@
 //! One Service from its first address to its end, and the packets that it gets.
 
 use anyhow::{Context, Result, ensure};
-use kmetal_crds::networking::VpcClaim;
+use kmetal_crds::{
+    foreign::kube_ovn::OvnDnatRule,
+    networking::{EipClaim, VpcClaim, service::reason},
+};
 use kmetal_e2e::{
     reach::{Reach, public::Socket},
     services::{Services, ports, shown},
     tenant_cluster::Worker,
 };
-use kube::{Api, ResourceExt};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 
 use super::{ENVIRONMENT, Stage, internet};
@@ -24,6 +30,7 @@ async fn a_service_gets_an_address_is_reached_by_it_and_gives_it_back() -> Resul
     own(&stage, &services).await?;
     many_ports(&stage, &services).await?;
     kube_ovn_is_waited_for(&stage, &services).await?;
+    what_a_hand_has_torn_is_mended(&stage, &services).await?;
     before.is_again(stage.under().ovn()).await?;
     drop(blue);
     stage.finish();
@@ -72,8 +79,8 @@ async fn named(stage: &Stage, services: &Services<'_>, worker: &Worker) -> Resul
     services.delete("web").await?;
     services.gone("web").await?;
     stage.nothing_is_bound().await?;
-    stage.eips(ENVIRONMENT).await?.delete("shop", &kube::api::DeleteParams::default()).await?;
-    stage.under().cluster().wait_gone::<kmetal_crds::networking::EipClaim>(Some(ENVIRONMENT), "shop").await
+    stage.eips(ENVIRONMENT).await?.delete("shop", &DeleteParams::default()).await?;
+    stage.under().cluster().wait_gone::<EipClaim>(Some(ENVIRONMENT), "shop").await
 }
 
 /// A Service that names none, and is no load balancer later.
@@ -82,14 +89,14 @@ async fn own(stage: &Stage, services: &Services<'_>) -> Result<()> {
     let address = services.address("own").await?;
     ensure!(address.to_string() == "203.0.113.77", "{address}");
     let claims = stage.eips(ENVIRONMENT).await?;
-    let claim = claims.list(&kube::api::ListParams::default()).await?.items;
+    let claim = claims.list(&ListParams::default()).await?.items;
     ensure!(claim.len() == 1 && claim[0].name_any().ends_with(&made.uid().unwrap_or_default()), "{claim:?}");
     ensure!(claim[0].owner_references().iter().any(|owner| owner.kind == "Cluster"));
 
     services.apply("own", None, json!({"type": "ClusterIP", "loadBalancerIP": null})).await?;
     let wait = stage.under().cluster().wait_for("the Service's own EipClaim is gone").await?;
     wait.until(async || {
-        let left = claims.list(&kube::api::ListParams::default()).await?.items.len();
+        let left = claims.list(&ListParams::default()).await?.items.len();
         Ok((left == 0).then_some(()))
     })
     .await?;
@@ -139,6 +146,49 @@ async fn kube_ovn_is_waited_for(stage: &Stage, services: &Services<'_>) -> Resul
     services.delete("coming").await?;
     services.gone("coming").await?;
     stage.nothing_is_bound().await?;
-    stage.eips(ENVIRONMENT).await?.delete("coming", &kube::api::DeleteParams::default()).await?;
-    stage.under().cluster().wait_gone::<kmetal_crds::networking::EipClaim>(Some(ENVIRONMENT), "coming").await
+    stage.eips(ENVIRONMENT).await?.delete("coming", &DeleteParams::default()).await?;
+    stage.under().cluster().wait_gone::<EipClaim>(Some(ENVIRONMENT), "coming").await
+}
+
+/// Rules that an administrator has deleted, changed, or stripped of their labels, and one that they made themselves.
+async fn what_a_hand_has_torn_is_mended(stage: &Stage, services: &Services<'_>) -> Result<()> {
+    let rules: Api<OvnDnatRule> = Api::all(stage.under().client().await?);
+    services.apply("torn", None, json!({})).await?;
+    services.address("torn").await?;
+    for harm in
+        [None, Some(json!({"metadata": {"labels": null}})), Some(json!({"spec": {"v4Ip": "10.1.0.99"}}))]
+    {
+        let before = stage.rules().await?.pop().context("no rule")?;
+        let name = before.name_any();
+        match &harm {
+            None => drop(rules.delete(&name, &DeleteParams::default()).await?),
+            Some(harm) => {
+                rules.patch(&name, &PatchParams::default(), &Patch::Merge(harm)).await?;
+            }
+        }
+        let wait = stage.under().cluster().wait_for(format!("a rule is mended after {harm:?}")).await?;
+        wait.showing_all::<OvnDnatRule>(None)
+            .until(async || {
+                let now = stage.rules().await?;
+                let [rule] = &now[..] else { anyhow::bail!("{} rules", now.len()) };
+                let is_ready = rule.status.as_ref().is_some_and(|status| status.ready);
+                Ok((rule.name_any() != name && is_ready && rule.spec == before.spec).then_some(()))
+            })
+            .await?;
+        services.address("torn").await?;
+    }
+    let theirs = stage.rules().await?.pop().context("no rule")?;
+    let mut spec = theirs.spec.clone();
+    spec.external_port = "80".into();
+    let by_hand = OvnDnatRule::new("by-hand", spec);
+    rules.create(&PostParams::default(), &by_hand).await?;
+    services.apply("torn", None, json!({"ports": ports(&[(443, "TCP"), (80, "TCP")])})).await?;
+    let told = services.says("torn", reason::PORT_TAKEN).await?;
+    ensure!(told.contains("OvnDnatRule by-hand"), "{told}");
+    rules.delete("by-hand", &DeleteParams::default()).await?;
+    services.address("torn").await?;
+    ensure!(stage.rules().await?.len() == 2);
+    services.delete("torn").await?;
+    services.gone("torn").await?;
+    stage.nothing_is_bound().await
 }

@@ -192,6 +192,10 @@ fn a_port_that_another_rule_has_is_left_to_it() {
     // By hand.
     let mut by_hand = theirs[0].clone();
     by_hand.metadata.labels = None;
+    // One of ours whose labels were torn off goes by itself: nobody is to be told.
+    let torn = pass(&ports, std::slice::from_ref(&by_hand), &[], Some(7));
+    assert_eq!((torn.state, deleted(&waits).len(), created(&waits).len()), (State::Waiting, 0, 1));
+    by_hand.metadata.name = Some("by-hand".into());
     let taken = pass(&ports, std::slice::from_ref(&by_hand), &[], Some(7));
     let State::Lacking(lack) = &taken.state else { panic!("{:?}", taken.state) };
     assert!(lack.reason == reason::PORT_TAKEN && lack.message.contains(&by_hand.name_any()));
