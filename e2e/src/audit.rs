@@ -209,14 +209,35 @@ impl Audit {
         Ok(Requests::new(self.lines()?))
     }
 
+    /// What a ServiceAccount asked since the mark, and what of it RBAC forbade (admission refuses with the same code).
+    ///
+    /// Of a long log, which is mostly others', far faster than [`Audit::requests`].
+    pub fn asked_by(&self, namespace: &str, account: &str) -> Result<(Requests, Vec<Entry>)> {
+        let user = format!("\"system:serviceaccount:{namespace}:{account}\"");
+        let (mut asked, mut forbidden) = (Vec::new(), Vec::new());
+        for line in self.text()?.lines().filter(|line| line.contains(&user)) {
+            let entry = parse(line)?;
+            if line.contains(FORBIDDEN) {
+                forbidden.push(entry.clone());
+            }
+            asked.push(entry);
+        }
+        Ok((Requests::new(asked), forbidden))
+    }
+
     fn lines(&self) -> Result<Vec<Entry>> {
+        self.text()?.lines().map(parse).collect()
+    }
+
+    /// Whole lines.
+    fn text(&self) -> Result<String> {
         let mut file = File::open(&self.path).context("the audit log")?;
         file.seek(SeekFrom::Start(self.from))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         // The last line may be half written.
-        let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-        complete.lines().map(parse).collect()
+        text.truncate(text.rfind('\n').unwrap_or(0));
+        Ok(text)
     }
 
     /// The writes since the mark that were not dry runs.
@@ -230,6 +251,9 @@ impl Audit {
         Ok(self.writes()?.into_iter().filter(|entry| entry.is_by(namespace, service_account)).collect())
     }
 }
+
+/// How the log says that RBAC did not allow it.
+const FORBIDDEN: &str = r#""authorization.k8s.io/decision":"forbid""#;
 
 /// The stage of a request that has been answered to its end.
 const COMPLETE: &str = "ResponseComplete";

@@ -9,6 +9,7 @@ mod etcd;
 pub(crate) mod identity;
 mod renewal;
 mod start;
+pub mod token;
 
 use std::{
     path::{Path, PathBuf},
@@ -27,10 +28,12 @@ use crate::{
     apply,
     audit::Audit,
     child::{Child, Launch},
+    permissions,
     pki::Authority,
     ports::Port,
     programs,
     rig::Rig,
+    wait::eventually,
 };
 
 /// What may differ between clusters.
@@ -145,17 +148,6 @@ impl Cluster {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// A kubeconfig file with a fresh token of this ServiceAccount, which must exist.
-    pub async fn service_account_kubeconfig(&self, namespace: &str, name: &str) -> Result<PathBuf> {
-        identity::service_account_kubeconfig(self, namespace, name).await
-    }
-
-    /// A client that is this ServiceAccount.
-    pub async fn service_account_client(&self, namespace: &str, name: &str) -> Result<Client> {
-        let kubeconfig = self.service_account_kubeconfig(namespace, name).await?;
-        Ok(Client::try_from(identity::config(&kubeconfig).await?)?)
-    }
-
     /// A kubeconfig file of a person: a client certificate with this user and group.
     pub fn user_kubeconfig(&self, user: &str, group: &str) -> Result<PathBuf> {
         identity::user_kubeconfig(self, user, group)
@@ -219,15 +211,37 @@ impl Cluster {
         started
     }
 
+    /// SIGKILLs the store, starts it again with the same data, and waits until the API server is ready, which connects again
+    /// by itself.
+    pub async fn restart_etcd(&self) -> Result<()> {
+        self.etcd.restart(&self.rig)?;
+        let client = self.client().await?;
+        eventually("the API server has its store again", READY_WITHIN, async || {
+            client.request_text(http::Request::get("/readyz").body(Vec::new())?).await?;
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Forgets every revision of the store but the present one, as etcd does every five minutes in production: a watch that
+    /// wants to go on from before cannot.
+    pub async fn compact(&self) -> Result<()> {
+        self.etcd.compact().await
+    }
+
     /// The ids of its running processes.
     pub fn pids(&self) -> Vec<u32> {
         let apiserver = self.apiserver.lock().unwrap_or_else(PoisonError::into_inner);
         let controllers = self.controllers.iter().map(|program| &program.child);
-        [self.etcd.child()].into_iter().chain(apiserver.as_ref()).chain(controllers).map(Child::pid).collect()
+        let children = apiserver.as_ref().into_iter().chain(controllers).map(Child::pid);
+        std::iter::once(self.etcd.pid()).chain(children).collect()
     }
 
     /// Ends a test that went well: stops everything; the folder goes with the last user of the rig.
     pub fn finish(self) {
+        if let Err(error) = permissions::keep(&self) {
+            eprintln!("kit: what was permitted on {} is not kept: {error:#}", self.name);
+        }
         self.rig.succeed();
     }
 }

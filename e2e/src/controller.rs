@@ -9,7 +9,7 @@ pub(crate) mod admin;
 mod mounts;
 mod pod;
 
-use std::{process::ExitStatus, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitStatus, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -25,8 +25,12 @@ use crate::{
     chart::Chart,
     child::{Child, Launch},
     clock::Clock,
-    cluster::{Cluster, identity},
+    cluster::{
+        Cluster,
+        token::{self, Replaced},
+    },
     faults::Proxy,
+    permissions,
     ports::{self, Port},
     programs,
     rig::Rig,
@@ -49,6 +53,8 @@ pub struct Circumstances<'a> {
 #[derive(Debug)]
 pub struct Controller {
     namespace: String,
+    /// The kubeconfig that leads to its token.
+    token: PathBuf,
     credential: String,
     launch: Launch,
     // Before what it uses: dropped first.
@@ -85,12 +91,16 @@ impl Controller {
         index: usize,
         circumstances: &Circumstances<'_>,
     ) -> Result<Self> {
-        let pod = Pod::of(&chart.render().await?, chart.namespace(), index)?;
+        let objects = chart.render().await?;
+        let pod = Pod::of(&objects, chart.namespace(), index)?;
         let rig = cluster.rig().clone();
+        let granted = permissions::granted(&objects, &pod.service_account)?;
+        rig.runs_as(&pod.namespace, &pod.service_account, granted);
         let mounts = Mounts::new(&rig.subfolder(&format!("{}-{}", cluster.name(), pod.name))?, &pod);
         mounts.sync(&cluster.client().await?, &pod.namespace).await?;
         let kubeconfig = cluster.service_account_kubeconfig(&pod.namespace, &pod.service_account).await?;
-        let credential = identity::credential(&kubeconfig)?;
+        let credential = token::credential(&kubeconfig)?;
+        let token = kubeconfig.clone();
         let kubeconfig =
             circumstances.through.map_or(Ok(kubeconfig.clone()), |proxy| proxy.kubeconfig(&kubeconfig))?;
         let package = package.to_owned();
@@ -114,7 +124,7 @@ impl Controller {
             launch = launch.memory_limit(bytes);
         }
         let child = launch.start(&rig)?;
-        Ok(Self { namespace: pod.namespace, credential, launch, child, mounts, port, rig })
+        Ok(Self { namespace: pod.namespace, token, credential, launch, child, mounts, port, rig })
     }
 
     /// Starts it again as the same pod, after it has ended or instead of the running one (which is killed).
@@ -175,6 +185,13 @@ impl Controller {
     /// Brings the mounted files up to date with the cluster, the way a kubelet does within a minute or so.
     pub async fn sync_mounts(&self, cluster: &Cluster) -> Result<()> {
         self.mounts.sync(&cluster.client().await?, &self.namespace).await
+    }
+
+    /// Replaces its token as a kubelet does; it takes the new one up within a minute. Its credential is another from then on.
+    pub async fn renew_token(&mut self, cluster: &Cluster) -> Result<Replaced> {
+        let replaced = cluster.renew_token(&self.token).await?;
+        self.credential = token::credential(&self.token)?;
+        Ok(replaced)
     }
 
     /// SIGKILL.

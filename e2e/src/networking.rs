@@ -3,6 +3,8 @@
 //! Tests and the demo start here. The platform file is the chart's, the permissions are the chart's; what a test
 //! changes, it changes the way a platform engineer would.
 
+pub mod scenario;
+
 use anyhow::Result;
 use kmetal_crds::networking::{SubnetClaim, VpcClaim};
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@ mod acls;
 mod default_vpc;
 pub mod kube_ovn;
 pub mod provider_network;
+mod rows;
 pub mod under_cluster;
 pub mod workload;
 

@@ -2,14 +2,17 @@
 //!
 //! The binary is started directly and not through `cargo test`: so it is our child, and ends with us.
 
+use std::fs;
+
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use crate::{
     cargo,
     child::Launch,
-    places,
+    permissions, places,
     programs::{self, PROCESSES},
+    suite::seed,
 };
 
 /// Each test may hold a control plane and an OVN; more of them at once only wait for each other on two cores.
@@ -47,15 +50,21 @@ pub fn run(selection: &Selection) -> Result<()> {
         programs::build_own(package)?;
     }
     let tests = build_tests()?;
+    let kept = places::kit().join("permissions");
+    if kept.exists() {
+        fs::remove_dir_all(&kept)?;
+    }
+    fs::create_dir_all(&kept)?;
     let mut test = Launch::new("promises", tests)
         .folder(places::workspace().join("e2e"))
         .env("KMETAL_BUILT", "1")
+        .env(permissions::FOLDER, &kept)
         // An error tells what was expected and what was found; forty frames of a runtime below it only hide that.
         .env("RUST_LIB_BACKTRACE", "0")
         .args(&selection.names)
         .args(["--test-threads", THREADS]);
     if selection.full {
-        test = test.arg("--include-ignored");
+        test = test.arg("--include-ignored").env(seed::FULL, "1");
     }
     if selection.list {
         test = test.arg("--list");
@@ -64,7 +73,7 @@ pub fn run(selection: &Selection) -> Result<()> {
     if !status.success() {
         bail!("promises are broken: {status}");
     }
-    Ok(())
+    if selection.list { Ok(()) } else { permissions::judge(&kept, selection.names.is_empty()) }
 }
 
 fn build_tests() -> Result<String> {

@@ -5,6 +5,7 @@
 //! keeps its folder and prints where it is.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     path::{Path, PathBuf},
     process,
@@ -17,7 +18,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::places;
+use crate::{audit::permissions::Permission, places};
 
 /// A failed rig's folder is kept this long.
 const KEPT_FOR: Duration = Duration::from_hours(24);
@@ -28,6 +29,7 @@ pub struct Rig {
     name: String,
     folder: PathBuf,
     logs: Mutex<Vec<(String, PathBuf)>>,
+    accounts: Mutex<BTreeMap<(String, String), BTreeSet<Permission>>>,
     succeeded: AtomicBool,
     /// Locked as long as the rig lives; tells a living rig's folder from a dead one's.
     _alive: File,
@@ -50,6 +52,7 @@ impl Rig {
             name: name.to_owned(),
             folder,
             logs: Mutex::default(),
+            accounts: Mutex::default(),
             succeeded: AtomicBool::new(false),
             _alive: alive,
         }))
@@ -90,6 +93,18 @@ impl Rig {
             .map(|(name, path)| format!("--- log of {name} ({})\n{}\n", path.display(), tail(path, lines)))
             .collect();
         tails.concat()
+    }
+
+    /// Notes that a process of ours runs as this ServiceAccount, to which its chart grants this.
+    pub fn runs_as(&self, namespace: &str, account: &str, granted: BTreeSet<Permission>) {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.entry((namespace.to_owned(), account.to_owned())).or_default().extend(granted);
+    }
+
+    /// The namespaces and names of the ServiceAccounts that were noted, and what is granted to them.
+    pub fn accounts(&self) -> Vec<(String, String, BTreeSet<Permission>)> {
+        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        accounts.into_iter().map(|((namespace, name), granted)| (namespace, name, granted)).collect()
     }
 
     /// Says that the test went well: the folder may go when the rig does.

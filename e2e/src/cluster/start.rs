@@ -57,7 +57,7 @@ pub(super) async fn start(rig: &Arc<Rig>, name: &str, options: Options) -> Resul
     let kubeconfig = folder.join("admin.kubeconfig");
     let client = Client::try_from(identity::config(&kubeconfig).await?)?;
     if let Err(error) = ready(&client, &apiserver).await {
-        etcd.child().must_run()?;
+        etcd.must_run()?;
         return Err(error);
     }
     let mut controllers = Vec::new();

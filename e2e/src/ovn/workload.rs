@@ -15,7 +15,8 @@ use super::under_cluster::{NODE, UnderCluster};
 use crate::reach::Port;
 
 impl UnderCluster {
-    /// Creates a Pod attached to this NetworkAttachmentDefinition of its namespace and waits for its port.
+    /// Creates a Pod attached to this NetworkAttachmentDefinition of its namespace, unless it is there, and waits for its
+    /// port.
     pub async fn workload(&self, namespace: &str, name: &str, attachment: &str) -> Result<Port> {
         let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
         let pod: Pod = serde_json::from_value(json!({
@@ -30,7 +31,10 @@ impl UnderCluster {
             },
         }))?;
         self.default_account(namespace).await?;
-        pods.create(&PostParams::default(), &pod).await?;
+        match pods.create(&PostParams::default(), &pod).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            made => drop(made?),
+        }
         let port = self
             .cluster()
             .wait_for(format!("Pod {namespace}/{name} has a port on {attachment}"))

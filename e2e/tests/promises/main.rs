@@ -19,7 +19,7 @@ mod policy;
 mod processes;
 mod quotas;
 mod remains;
-mod restarts;
 mod services;
+mod shared;
 mod stand_ins;
 mod tenant_clusters;

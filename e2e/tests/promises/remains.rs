@@ -19,34 +19,13 @@ use kmetal_e2e::{networking::Networking, ovn::Ovn};
 use kube::{Api, Resource, ResourceExt, api::ListParams};
 use serde::de::DeserializeOwned;
 
-/// What tells a row of each table from others, restarts of Kube-OVN notwithstanding.
-const TABLES: &[(&str, &str)] = &[
-    ("Logical_Router", "name"),
-    ("Logical_Router_Port", "name,networks"),
-    ("Logical_Router_Policy", "priority,match,action"),
-    ("Logical_Router_Static_Route", "ip_prefix,nexthop,policy"),
-    ("Logical_Switch", "name"),
-    ("Logical_Switch_Port", "name,type"),
-    ("NAT", "type,external_ip,logical_ip"),
-    ("DHCP_Options", "cidr"),
-    ("ACL", "priority,direction,match"),
-    ("Gateway_Chassis", "name"),
-    ("Port_Group", "name"),
-    ("Address_Set", "name,addresses"),
-    ("Load_Balancer", "name,vips"),
-];
-
-/// Kube-OVN 1.16 makes six load balancers and two address sets for each Vpc and forgets them with it, until its own
-/// collection (every six minutes, and at its start). As long as nothing is in them they do nothing.
-const SHELLS: [&str; 2] = ["Address_Set", "Load_Balancer"];
-
 /// OVN as it was at a moment.
 pub struct Before(Vec<String>);
 
 impl Before {
     /// OVN as it is now; ask before the first claim.
     pub async fn claims(networking: &Networking) -> Result<Self> {
-        Ok(Self(rows(networking.under().ovn()).await?))
+        Ok(Self(networking.under().ovn().rows().await?))
     }
 
     /// Waits until no claim is left, no object of one, and OVN is what it was.
@@ -69,7 +48,7 @@ impl Before {
 
     /// Whether OVN is what it was; the error tells the difference.
     pub async fn is_again(&self, ovn: &Ovn) -> Result<()> {
-        let now = rows(ovn).await?;
+        let now = ovn.rows().await?;
         let only = |these: &[String], those: &[String]| -> Vec<String> {
             these.iter().filter(|row| !those.contains(row)).cloned().collect()
         };
@@ -112,17 +91,4 @@ where
         format!("{} {}/{}", K::kind(&()), object.namespace().unwrap_or_default(), object.name_any())
     };
     Ok(api.list(which).await?.items.iter().map(told).collect())
-}
-
-async fn rows(ovn: &Ovn) -> Result<Vec<String>> {
-    let mut rows = Vec::new();
-    for (table, columns) in TABLES {
-        let columns = format!("--columns={columns}");
-        let text =
-            ovn.nbctl(&["--format=csv", "--no-headings", "--data=bare", &columns, "list", table]).await?;
-        let is_shell = |line: &&str| SHELLS.contains(table) && line.trim_end_matches('"').ends_with(',');
-        rows.extend(text.lines().filter(|line| !is_shell(line)).map(|line| format!("{table}: {line}")));
-    }
-    rows.sort();
-    Ok(rows)
 }

@@ -260,12 +260,17 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
     if is_deleting(eip) {
         return Outcome::waiting(
             reason::CREATING,
-            format!(
-                "OvnEip {name} is being deleted by somebody else; the claim gets another as soon as it is gone"
-            ),
+            format!("OvnEip {name} is being removed; the claim gets another as soon as it is gone"),
         );
     }
     let ready = eip.status.as_ref().is_some_and(|status| status.ready);
+    if ready && is_unnoted(eip) && seen.rules.is_empty() {
+        return Outcome::waiting(
+            reason::CREATING,
+            format!("Kube-OVN has not noted the address of OvnEip {name}, which is made anew as soon as it is gone"),
+        )
+        .with(vec![Change::DeleteEip(Target::of(eip))]);
+    }
     match address(eip).filter(|_| ready) {
         Some(address) => Outcome::ready(format!("{address} is this claim's until it is deleted")),
         None => seen.kube_ovn.waiting(
@@ -278,8 +283,9 @@ fn allocated(claim: &EipClaim, eip: &OvnEip, seen: &Seen) -> Outcome {
 
 fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp) -> Outcome {
     let gone = || {
-        Outcome::waiting(reason::DELETING, "the address is given back")
-            .with(release(claim).into_iter().collect())
+        let message =
+            format!("the address of EipClaim {} is given back; the claim is being let go", claim.name_any());
+        Outcome::waiting(reason::DELETING, message).with(release(claim).into_iter().collect())
     };
     let Some(eip) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
     if seen.environment.is_finishing() {
@@ -308,8 +314,17 @@ fn deletion(claim: &EipClaim, ours: Option<&OvnEip>, seen: &Seen, now: Timestamp
             .waiting(reason::DELETING, what)
             .with(teardown::nudge_eip(eip, now).into_iter().collect());
     }
-    Outcome::waiting(reason::DELETING, "the address is being given back")
-        .with(vec![Change::DeleteEip(Target::of(eip))])
+    let message = format!("OvnEip {} is being removed, so that its address is free again", eip.name_any());
+    Outcome::waiting(reason::DELETING, message).with(vec![Change::DeleteEip(Target::of(eip))])
+}
+
+/// Whether it is said to be ready without an address, though it has one.
+///
+/// Kube-OVN 1.16 writes this when it has just allocated the address and reads its own object from a cache that has not heard
+/// of that yet. It never looks at it again, and no NAT rule can use such an address.
+fn is_unnoted(eip: &OvnEip) -> bool {
+    let noted = eip.status.as_ref().is_some_and(|status| !status.v4_ip.is_empty());
+    eip.spec.v4_ip.is_some() && !noted
 }
 
 /// The address that Kube-OVN has allocated.

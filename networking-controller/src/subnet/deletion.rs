@@ -17,9 +17,11 @@ const ATTACHMENT_GRACE: i64 = 30;
 
 /// Decides the next step down. `ours` is what stands for this claim.
 pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, now: Timestamp) -> Outcome {
+    let name = claim.name_any();
     let gone = |mut changes: Vec<Change>| {
         changes.extend(release(claim));
-        Outcome::waiting(reason::DELETING, "nothing is left of this subnet").with(changes)
+        let message = format!("nothing is left of SubnetClaim {name}, which is being let go");
+        Outcome::waiting(reason::DELETING, message).with(changes)
     };
     if matches!(seen.kube_ovn, KubeOvn::Missing(_)) {
         return gone(ours.attachment.as_ref().map(teardown::release).unwrap_or_default());
@@ -31,7 +33,9 @@ pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, n
         if used > 0 && !patience_over && !matches!(seen.kube_ovn, KubeOvn::Silent(_)) {
             return Outcome::waiting(
                 reason::DELETING,
-                format!("waiting for Kube-OVN to give back {used} addresses of machines that are gone"),
+                format!(
+                    "waiting for Kube-OVN to give back {used} addresses of SubnetClaim {name}, whose machines are gone"
+                ),
             );
         }
         return gone(ours.attachment.as_ref().map(teardown::release).unwrap_or_default());
@@ -40,15 +44,16 @@ pub(super) fn deletion(claim: &SubnetClaim, ours: &SubnetObjects, seen: &Seen, n
         return Outcome::waiting(
             reason::IN_USE,
             format!(
-                "SubnetClaim {} is kept while machines hold {used} of its addresses; delete or detach them first",
-                claim.name_any()
+                "SubnetClaim {name} is kept while machines hold {used} of its addresses; delete or detach them first"
             ),
         );
     }
     let waiting = |what: String| seen.kube_ovn.waiting(reason::DELETING, what);
     match teardown::subnet(ours, now) {
         Step::Done => gone(Vec::new()),
-        Step::Do(changes) => waiting("the subnet is being removed".into()).with(changes),
+        Step::Do(changes) => {
+            waiting(format!("the network of SubnetClaim {name} is being removed")).with(changes)
+        }
         Step::Wait(what) => waiting(format!("waiting for Kube-OVN to remove {what}")),
     }
 }

@@ -18,8 +18,8 @@ use crate::{
 /// Decides the next step down. `ours` is the Vpc that stands for this claim.
 pub(super) fn deletion(claim: &VpcClaim, ours: Option<&Vpc>, seen: &Seen, now: Timestamp) -> Outcome {
     let gone = || {
-        Outcome::waiting(reason::DELETING, "nothing is left of this VPC")
-            .with(release(claim).into_iter().collect())
+        let message = format!("nothing is left of VpcClaim {}, which is being let go", claim.name_any());
+        Outcome::waiting(reason::DELETING, message).with(release(claim).into_iter().collect())
     };
     let Some(vpc) = ours.filter(|_| !matches!(seen.kube_ovn, KubeOvn::Missing(_))) else { return gone() };
     if seen.environment.is_finishing() {

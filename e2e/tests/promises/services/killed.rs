@@ -3,20 +3,34 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
 use kmetal_e2e::{
     audit::{Audit, Entry},
-    networking::NAME,
+    networking::{NAME, NAMESPACE, Networking},
     services::{Services, ports},
     tenant_cluster::TenantCluster,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{ENVIRONMENT, Stage, shown::Shown};
-use crate::{deletion::killed::start_again, remains::Before};
+use crate::remains::Before;
 
 /// A living process has something to do within this time, one that is done never has. Longer than a restart takes.
 const QUIET: Duration = Duration::from_secs(8);
+
+/// Starts the killed process again. Its Lease is emptied, which time alone would do as well: that wait is proven elsewhere.
+async fn start_again(networking: &mut Networking) -> Result<()> {
+    networking.controller().kill()?;
+    let leases: Api<Lease> = Api::namespaced(networking.under().client().await?, NAMESPACE);
+    let empty = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+    leases.patch(NAME, &PatchParams::default(), &empty).await?;
+    networking.controller_mut().restart()
+}
 
 /// Both audit logs from now on.
 fn marks(stage: &Stage, tenant: &TenantCluster) -> Result<[Audit; 2]> {

@@ -100,6 +100,23 @@ fn an_allocated_address_is_ready_and_planning_again_changes_nothing() {
 }
 
 #[test]
+fn an_address_that_kube_ovn_has_not_noted_is_made_anew_unless_something_hangs_on_it() {
+    let claim = claim(None, None);
+    let unnoted = |rules: &[&str]| {
+        let mut seen = allocated(&claim);
+        if let Some(status) = seen.eip.as_mut().and_then(|eip| eip.status.as_mut()) {
+            status.v4_ip.clear();
+        }
+        seen.rules = rules.iter().map(|rule| (*rule).to_owned()).collect();
+        plan(&claim, &seen, now())
+    };
+    let anew = unnoted(&[]);
+    assert!(matches!(anew.changes[..], [Change::DeleteEip(_)]), "{:?}", anew.changes);
+    assert_eq!(reason_of(&anew), reason::CREATING);
+    assert_eq!(unnoted(&["dnat-x"]).changes.len(), 0);
+}
+
+#[test]
 fn a_claim_that_gets_no_address_is_told_why_and_nothing_is_made() {
     let address: Ipv4Addr = "203.0.113.4".parse().unwrap();
     let taken = Seen { pool: Some(Pool { taken: [address].into(), ..pool() }), ..empty() };
