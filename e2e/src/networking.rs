@@ -5,8 +5,13 @@
 
 pub mod scenario;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::Lease;
 use kmetal_crds::networking::{SubnetClaim, VpcClaim};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -121,6 +126,16 @@ impl Networking {
     /// The process, to restart it.
     pub fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
+    }
+
+    /// SIGKILL, and the same pod again. Its Lease is emptied, which time alone would do as well: that wait is proven
+    /// elsewhere.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.controller.kill()?;
+        let leases: Api<Lease> = Api::namespaced(self.under.client().await?, NAMESPACE);
+        let empty = Patch::Merge(json!({"spec": {"holderIdentity": ""}}));
+        leases.patch(NAME, &PatchParams::default(), &empty).await.context("empty the Lease")?;
+        self.controller.restart()
     }
 
     /// The chart as installed last.

@@ -12,7 +12,7 @@ use kmetal_crds::{
     condition::{self, READY},
     networking::{EipClaim, EipClaimStatus, reason},
 };
-use kmetal_runtime::{Drive, Result, drive};
+use kmetal_runtime::{Drive, Error, Result, drive};
 use kube::{
     ResourceExt,
     runtime::{controller::Action, reflector::ObjectRef},
@@ -42,6 +42,10 @@ async fn reconcile(claim: Arc<EipClaim>, context: Arc<Context>) -> Result<Action
     // From reading to writing one claim at a time: two must not both take the last address.
     let turn = context.sent_eips.turn("").await;
     let seen = observe::observe(&context, &claim).await?;
+    if let Some(eip) = &seen.eip {
+        // Before it may be deleted: gone again before the pool is looked at, it would hold its address for a while.
+        context.sent_eips.forget(&eip.spec.external_subnet, &eip.name_any());
+    }
     let plan = plan::plan(&claim, &seen, context.now());
     let (changes, later) = context.pace.due(plan.changes, Instant::now());
     for change in &changes {
@@ -50,6 +54,16 @@ async fn reconcile(claim: Arc<EipClaim>, context: Arc<Context>) -> Result<Action
         }
     }
     let done = apply(&context.process.client, &*claim, &changes).await;
+    // Refused, so it was not made: the claim may be gone already. One that was not answered may be there.
+    let is_refusal =
+        |error: &Error| matches!(error, Error::Conflict(_)) || error.code().is_some_and(|code| code < 500);
+    if done.as_ref().is_err_and(is_refusal) {
+        for change in &changes {
+            if let Change::CreateEip(eip) = change {
+                context.sent_eips.forget(&eip.spec.external_subnet, &eip.name_any());
+            }
+        }
+    }
     drop(turn);
     // What the binder writes is not ours to compare.
     let mine = claim.status.clone().map(|status| EipClaimStatus {

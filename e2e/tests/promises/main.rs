@@ -3,7 +3,9 @@
 //! They run against real upstreams; `cargo e2e` builds those first. Exhaustive tests are ignored unless `--full`.
 
 mod absence;
+mod accounting;
 mod addresses;
+mod chance;
 mod charts;
 mod claims;
 mod clocks;
@@ -15,6 +17,7 @@ mod input;
 mod isolation;
 mod kube_ovn;
 mod mending;
+mod orders;
 mod policy;
 mod processes;
 mod quotas;
