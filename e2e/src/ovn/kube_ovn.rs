@@ -208,9 +208,7 @@ impl KubeOvn {
 
     /// Installs Kube-OVN's CRDs as they lie in its module, and that of Multus.
     pub async fn install_crds(&self) -> Result<()> {
-        let mut crds = apply::parse(ATTACHMENT_CRD)?;
-        crds.extend(kube_ovn_crds().await?);
-        apply::apply(&self.client, "default", crds).await
+        install_crds(&self.client).await
     }
 
     /// Removes Kube-OVN's CRDs and with them every object of its kinds. What Kube-OVN does not let go (with it
@@ -244,6 +242,13 @@ impl KubeOvn {
     fn lock(&self) -> MutexGuard<'_, Option<Child>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Installs Kube-OVN's CRDs as they lie in its module, and that of Multus.
+pub async fn install_crds(client: &Client) -> Result<()> {
+    let mut crds = apply::parse(ATTACHMENT_CRD)?;
+    crds.extend(kube_ovn_crds().await?);
+    apply::apply(client, "default", crds).await
 }
 
 /// How often a log tells of a completed start.

@@ -8,7 +8,7 @@ use kmetal_crds::foreign::kube_ovn::Subnet;
 use serde_json::{Value, json};
 
 use super::under_cluster::UnderCluster;
-use crate::{chart::Chart, wait::READY};
+use crate::{chart::Chart, cluster::Cluster, wait::READY};
 
 const CHART: &str = "kmetal-provider-networks";
 const NAMESPACE: &str = "kmetal-system";
@@ -57,16 +57,22 @@ impl ProviderNetwork {
     }
 }
 
+/// Installs our chart with these segments and waits until each external Subnet is ready. ProviderNetworks stay
+/// unready, for no kube-ovn-cni makes their bridges; nothing on the way of a traced packet asks for them.
+pub async fn install(cluster: &Cluster, networks: &[ProviderNetwork]) -> Result<()> {
+    let entries: Vec<Value> = networks.iter().map(ProviderNetwork::values).collect();
+    let chart = Chart::ours(CHART, NAMESPACE, json!({"providerNetworks": entries}));
+    chart.install(cluster).await?;
+    for network in networks {
+        cluster.wait_condition::<Subnet>(None, &network.name, READY).await?;
+    }
+    Ok(())
+}
+
 impl UnderCluster {
-    /// Installs our chart with these segments and waits until each external Subnet is ready. ProviderNetworks stay
-    /// unready, for no kube-ovn-cni makes their bridges; nothing on the way of a traced packet asks for them.
+    /// [`install`]s these segments, and waits until OVN has them.
     pub async fn provider_networks(&self, networks: &[ProviderNetwork]) -> Result<()> {
-        let entries: Vec<Value> = networks.iter().map(ProviderNetwork::values).collect();
-        let chart = Chart::ours(CHART, NAMESPACE, json!({"providerNetworks": entries}));
-        chart.install(self.cluster()).await?;
-        for network in networks {
-            self.cluster().wait_condition::<Subnet>(None, &network.name, READY).await?;
-        }
+        install(self.cluster(), networks).await?;
         self.ovn().sync().await
     }
 
