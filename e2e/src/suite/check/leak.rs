@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn a_planted_leak_of_each_kind_is_found() {
-        assert_eq!(faults(&taken(), &taken()), Vec::<String>::new());
         type Leak = fn(&mut Taken);
+        assert_eq!(faults(&taken(), &taken()), Vec::<String>::new());
         let plant: [(&str, Leak); 4] = [
             ("tasks", |taken| taken.tasks += 20),
             ("open files", |taken| taken.usage.descriptors += 20),

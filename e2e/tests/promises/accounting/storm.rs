@@ -205,7 +205,7 @@ async fn ready<K: Resource<DynamicType = ()>>(world: &World) -> Result<Vec<Strin
         other.is_none(),
         "{} {} is not Ready",
         K::kind(&()),
-        other.map_or(String::new(), |c| c.name_any())
+        other.map_or(String::new(), ResourceExt::name_any)
     );
     let mut uids: Vec<String> = claims.iter().filter_map(ResourceExt::uid).collect();
     uids.sort();
