@@ -57,7 +57,7 @@ async fn claim(claims: &Api<EipClaim>, name: &str) -> kube::Result<EipClaim> {
 
 /// Waits until Kubernetes counts claims. It notices half a minute late that there is a kind to count, and looks again at a
 /// quota that it did not understand only after five minutes.
-async fn counted(cluster: &Cluster) -> Result<()> {
+pub async fn counted(cluster: &Cluster) -> Result<()> {
     let quotas: Api<ResourceQuota> = Api::namespaced(cluster.client().await?, "default");
     let used = |quota: ResourceQuota| quota.status?.used.filter(|used| used.contains_key(EIP_CLAIMS));
     let mut number = 0;

@@ -18,6 +18,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{ENVIRONMENT, Stage};
+use crate::quotas::counted;
 
 /// Waits for an Event with this reason about an object of this name.
 pub async fn event(
@@ -126,7 +127,15 @@ pub async fn services_of_others_are_untouched(tenant: &TenantCluster) -> Result<
 pub async fn quota_is_told_and_room_is_noticed(stage: &Stage, tenant: &TenantCluster) -> Result<()> {
     let services = Services::of(tenant).await?;
     let quotas: Api<ResourceQuota> = Api::namespaced(stage.under().client().await?, ENVIRONMENT);
-    let used = stage.eips(ENVIRONMENT).await?.list(&ListParams::default()).await?.items.len();
+    counted(stage.under().cluster()).await?;
+    let claims = stage.eips(ENVIRONMENT).await?;
+    let wait = stage.under().cluster().wait_for("the claims of earlier Services are gone").await?;
+    let used = wait
+        .until(async || {
+            let claims = claims.list(&ListParams::default()).await?.items;
+            Ok(claims.iter().all(|claim| claim.metadata.deletion_timestamp.is_none()).then_some(claims.len()))
+        })
+        .await?;
     let hard = json!({"count/eipclaims.networking.kmetal.clastix.io": (used + 1).to_string()});
     let quota = json!({"metadata": {"name": "addresses"}, "spec": {"hard": hard}});
     quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
