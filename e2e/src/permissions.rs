@@ -131,7 +131,8 @@ impl Kept {
             .collect();
         faults.extend(idle.difference(&excepted).map(|right| format!("{right}, and nothing uses it")));
         let granted = self.granted.iter().map(|right| format!("{account} may {right}")).collect();
-        faults.extend(excepted.difference(&granted).map(|right| format!("{right}: an exception that is none")));
+        faults
+            .extend(excepted.difference(&granted).map(|right| format!("{right}: an exception that is none")));
         faults
     }
 }

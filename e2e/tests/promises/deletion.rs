@@ -1,7 +1,7 @@
-//! How claims end: in any order, with machines still attached, with their Environment, against their finalizers. The end is
-//! always the same: nothing is left, in the API and in OVN. That it is so too when kmetal-networking is killed in between,
-//! the shared suite proves.
+//! How claims end: in any order, with machines still attached, with their Environment, against their finalizers, and
+//! with kmetal-networking killed in between. The end is always the same: nothing is left, in the API and in OVN.
 
+pub mod killed;
 pub mod namespaces;
 mod tenants;
 mod vanished;

@@ -22,6 +22,7 @@ mod policy;
 mod processes;
 mod quotas;
 mod remains;
+mod restarts;
 mod services;
 mod shared;
 mod stand_ins;
