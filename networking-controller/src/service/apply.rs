@@ -76,7 +76,12 @@ pub(super) async fn apply(
                 match create(&claims(&namespace), NETWORKING, &**claim).await {
                     // One that is there already is looked at in the next pass.
                     Ok(_) => tracing::info!(namespace, name = claim.name_any(), "EipClaim created"),
-                    Err(error) if is_quota(&error) => return Ok(Done::OverQuota),
+                    Err(error) if is_quota(&error) => {
+                        // A quota is asked before the name: it may have been filled by this very claim, which the
+                        // watch has not brought yet.
+                        let is_there = claims(&namespace).get_opt(&claim.name_any()).await?.is_some();
+                        return Ok(if is_there { Done::Raced } else { Done::OverQuota });
+                    }
                     Err(error) => return Err(error),
                 }
             }
