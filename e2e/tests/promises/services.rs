@@ -170,7 +170,7 @@ async fn a_service_leads_to_a_worker_that_serves_and_is_told_what_it_asks_in_vai
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: a Service whose claim was just made may be told QuotaExceeded and wait; cargo e2e --full"]
+#[ignore = "its cause is mended; to be seen on more machines before CI asks for it: cargo e2e --full"]
 async fn a_quota_is_told_and_room_is_noticed() -> Result<()> {
     let stage = Stage::start("services-quota").await?;
     let blue = stage.cluster(ENVIRONMENT, "blue").await?;
