@@ -3,7 +3,7 @@
 //!
 //! Of Secrets only the metadata are watched, and only of those with Cluster API's type and label: the process learns that
 //! a kubeconfig changed and then asks for that one Secret. The keys of a cluster's authority, which lie beside it, never
-//! come here. RBAC: `list`, `watch` and `get` on `secrets` (no rule can say "by label"), and the same on `clusters`.
+//! come here. RBAC: `list`, `watch` and `get` on `secrets` (no rule can say "by label"), `list` and `watch` on `clusters`.
 
 use std::{
     collections::{BTreeMap, HashSet},
